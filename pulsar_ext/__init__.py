@@ -82,8 +82,8 @@ if _TYPE_CHECKING:  # the names in _HOMES for type checkers and the reference
     from .look.survey import (
         MapLimits as MapLimits,
         Survey as Survey,
+        TopicMap as TopicMap,
     )
-    from .look.topic_map import TopicMap as TopicMap
     from .message import (
         Message as Message,
         MessageBatch as MessageBatch,
@@ -141,8 +141,7 @@ _HOMES = {
         "key_shared.plan": "plan_key_hash_ranges",
         "key_shared.reader": "RangeReader",
         "key_shared.reader_group": "RangeReaderGroup",
-        "look.survey": "MapLimits Survey",
-        "look.topic_map": "TopicMap",
+        "look.survey": "MapLimits Survey TopicMap",
         "message": "Message MessageBatch",
         "process.actions": "Acknowledge DeadLetter ReconsumeLater Redeliver",
         "produce.router": "HashingScheme",

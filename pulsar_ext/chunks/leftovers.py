@@ -8,21 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING
 
+from pulsar_ext.admin import EntryMetadata, InternalStats, PulsarAdmin
 from pulsar_ext.errors import AdminError
 from pulsar_ext.ids.position import Ledgers, Position
 from pulsar_ext.ids.topic_name import TopicName
 
 from .search import entry_headers
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from pulsar_ext.admin import EntryMetadata, InternalStats, PulsarAdmin
-
 
 _MAX_ENTRIES = 100
 """Limit of entries read; each takes a request."""
@@ -55,10 +50,7 @@ def unacknowledged(stats: InternalStats, subscription: str) -> Iterator[Position
 
 
 def ends_in_incomplete_message(admin: Callable[[], PulsarAdmin], topic: str) -> bool:
-    """Return whether a topic, or one of its partitions, ends with an incomplete message, which counts as readable.
-
-    Return False if the admin API does not answer.
-    """
+    """Return whether a topic or partition ends with an incomplete, but readable, message; False if unknown."""
     name = TopicName.parse(topic)
     with contextlib.suppress(AdminError):
         return any(_has_no_end(admin(), part) for part in name.parts(admin().partitions(name)))
@@ -86,11 +78,8 @@ def find_leftovers(admin: PulsarAdmin, topic: str, subscription: str, stats: Int
 
 
 def leftovers_among(entries: Sequence[EntryMetadata], complete_before_ms: int) -> Leftovers:
-    """Find leftovers among the first unacknowledged entries, in order and without gaps (pure).
-
-    Messages published before a time, in milliseconds since the epoch, must be complete.
-    """
-    messages = _chunked(entries)
+    """Find leftovers among the first unacknowledged entries; messages before a time in ms are complete (pure)."""
+    messages = chunked_messages(entries)
     useless: list[Position] = []
     endless: list[Position] = []
     hides_message = False
@@ -126,12 +115,12 @@ def count_concurrent_incomplete(admin: PulsarAdmin, topic: str, stats: InternalS
 
 def max_concurrent_incomplete(entries: Iterable[EntryMetadata]) -> int:
     """Return the greatest number of chunked messages that are incomplete at the same entry (pure)."""
-    spans = [(chunks[0].position, chunks[-1].position) for chunks in _chunked(entries)]
+    spans = [(chunks[0].position, chunks[-1].position) for chunks in chunked_messages(entries)]
     return max((sum(begin <= at < end for begin, end in spans) for at, _ in spans), default=0)
 
 
-def _chunked(entries: Iterable[EntryMetadata]) -> list[list[EntryMetadata]]:
-    """Return the chunks of each chunked message."""
+def chunked_messages(entries: Iterable[EntryMetadata]) -> list[list[EntryMetadata]]:
+    """Return the chunks of each chunked message among entries, in their order (pure)."""
     messages: dict[object, list[EntryMetadata]] = {}
     for one in entries:
         if one.is_chunk:
@@ -140,10 +129,7 @@ def _chunked(entries: Iterable[EntryMetadata]) -> list[list[EntryMetadata]]:
 
 
 def _dropped(chunks: Sequence[EntryMetadata]) -> tuple[list[list[EntryMetadata]], list[EntryMetadata]]:
-    """Return the chunks of one message that the C++ client drops before, between and after the copies it delivers.
-
-    The second value is the chunks that it still holds.
-    """
+    """Return the chunks of a message that the C++ client drops around delivered copies, and those it still holds."""
     parts: list[list[EntryMetadata]] = [[]]
     begun: list[EntryMetadata] = []
     for one in chunks:

@@ -12,12 +12,15 @@ from __future__ import annotations
 
 import time
 import warnings
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+
+import pulsar
 
 from pulsar_ext._native.locks import Lock
 from pulsar_ext._native.messages import InnerMessageId, inner_id_of
 from pulsar_ext._native.results import Timeout
 from pulsar_ext._wire.message_id_data import decode
+from pulsar_ext.admin import PulsarAdmin
 from pulsar_ext.errors import (
     AdminError,
     AdminRequired,
@@ -35,15 +38,8 @@ from pulsar_ext.ids.topic_name import TopicName
 
 from .search import Chunks, resolve_chunks
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    import pulsar
-
-    from pulsar_ext.admin import PulsarAdmin
-
-    OpenReader = Callable[[str, InnerMessageId], pulsar.Reader]
-    """Opens an official reader on a topic, inclusive of the message of a native id."""
+OpenReader = Callable[[str, InnerMessageId], pulsar.Reader]
+"""Opens an official reader on a topic, inclusive of the message of a native id."""
 
 
 _STEPS = (8, 64, 512, 4096)
@@ -53,10 +49,7 @@ _READ_MILLIS = 30_000
 
 
 def _read_message_at(open_reader: OpenReader, topic: str, position: Position, ledgers: Ledgers) -> MessageId:
-    """Read the message whose last entry is at `position`, plain or chunked, and return its live id, with every chunk.
-
-    It must begin at most 4096 entries earlier.
-    """
+    """Read the message that ends at `position`, and began at most 4096 entries earlier; return its live id."""
     for step in _STEPS:
         first = ledgers.up_to(position) - step
         start = ledgers.number(max(first, 1)) or position
@@ -179,10 +172,7 @@ class Resolver:
         self._warned, self._unavailable = False, None
 
     def resolve(self, topic: str | None, message_id: object) -> MessageId:
-        """Return the `ChunkMessageId` of the id's whole message, or an equal id that is known to be plain.
-
-        For an entry with several messages, return the id unchanged. Raise the errors of `resolve_chunks()`.
-        """
+        """Return the id of the whole message, or unchanged if the entry has several; raise as `resolve_chunks()`."""
         return self._resolve(topic, as_message_id(message_id))[0]
 
     def message_of(self, topic: str | None, message_id: object) -> MessageId:
@@ -203,18 +193,17 @@ class Resolver:
             return ours, 1
         name = entry_topic(topic, ours)
         found = self._find(name, ours)
-        messages = found.messages if isinstance(found, Chunks) else _batch_size(found)
+        if isinstance(found, Chunks):
+            whole, messages = _whole(ours, found), found.messages
+        else:
+            whole, messages = found, decode(found.serialize()).batch_size if found.batch_index() >= 0 else 1
         if messages > 1:
             return ours, messages
-        whole = _whole(ours, found) if isinstance(found, Chunks) else found
         whole.topic_name(name)
         return whole, 1
 
     def start_of(self, topic: str | None, message_id: object) -> MessageId:
-        """Return the id for a seek to, or a start from, the id's message; without an admin API the id unchanged.
-
-        Raise if the message cannot be delivered, or if the id is beyond the topic's end.
-        """
+        """Return the id to seek to; raise if it is undeliverable or beyond the end. Unchanged without an admin API."""
         ours = as_message_id(message_id)
         if not is_unresolved(ours):
             return ours
@@ -230,22 +219,17 @@ class Resolver:
             return ours
 
     def to_acknowledge(self, topic: str, message_id: MessageId) -> list[InnerMessageId]:
-        """Return the native ids that together acknowledge the id's whole message.
-
-        The first chunk is last: if the broker sees it acknowledged without the others, it never redelivers them.
-        """
+        """Return the native ids that together acknowledge the id's whole message."""
         found = self._find_or_warn(topic, message_id)
         if isinstance(found, Chunks):
+            # If the broker sees the first chunk acknowledged without the others, it never redelivers them.
             return [inner_entry(position, message_id, topic) for position in reversed(found.positions)]
         if found is None and isinstance(message_id, ChunkMessageId):
             found = _reread_message(self._open_reader, topic, message_id)
         return [_with_topic((found or message_id).inner, topic)]
 
     def to_redeliver(self, topic: str, message_id: MessageId) -> list[InnerMessageId]:
-        """Return the native ids of the entries to redeliver for the id's whole message.
-
-        If only its first and last chunks are known, entries of other messages in between are redelivered too.
-        """
+        """Return the native ids of the entries to redeliver for the id's whole message, perhaps with others between."""
         found = self._find_or_warn(topic, message_id)
         positions = found.positions if isinstance(found, Chunks) else _span(found or message_id)
         return [inner_entry(position, message_id, topic) for position in positions]
@@ -344,11 +328,6 @@ def is_unresolved(message_id: MessageId) -> bool:
     )
 
 
-def _batch_size(live: MessageId) -> int:
-    """Return the number of messages in the entry of an id that was read from the topic."""
-    return decode(live.serialize()).batch_size if live.batch_index() >= 0 else 1
-
-
 def _position(message_id: MessageId) -> Position:
     return Position(message_id.ledger_id(), message_id.entry_id())
 
@@ -364,10 +343,7 @@ def _whole(message_id: MessageId, chunks: Chunks) -> MessageId:
 
 
 def _span(message_id: MessageId) -> list[Position]:
-    """Return every entry from the first chunk to the last; used for a chunked message without an admin API.
-
-    If the chunks span ledgers, return the first and the last only.
-    """
+    """Return the entries from the first chunk to the last; only these two if their ledgers differ."""
     last = _position(message_id)
     first = _position(message_id.first_chunk_message_id()) if isinstance(message_id, ChunkMessageId) else last
     if first.ledger_id != last.ledger_id:

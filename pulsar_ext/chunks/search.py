@@ -7,14 +7,10 @@ several producers interleave; a message's own chunks are in order, mostly adjace
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from pulsar_ext.admin import EntryMetadata, PulsarAdmin
 from pulsar_ext.errors import AdminNotFound, IncompleteChunkedMessage, MessageIdNotFound, MessageIdUnresolved
 from pulsar_ext.ids.position import Ledgers, Position
-
-if TYPE_CHECKING:
-    from pulsar_ext.admin import EntryMetadata, PulsarAdmin
-
 
 _MAX_FOREIGN_ENTRIES = 10_000
 """Limit of other messages' entries that a search reads, about 20 s of requests."""
@@ -30,24 +26,14 @@ def entry_headers(admin: PulsarAdmin, topic: str, position: Position) -> EntryMe
 
 @dataclass(frozen=True, slots=True)
 class Chunks:
-    """Positions of the chunks of one message, first to last; a single position for an entry that is not chunked.
-
-    `messages` is the number of messages in the entry; more than one for a batch.
-    """
+    """Positions of the chunks of one message, or of one entry, which may be a batch of several `messages`."""
 
     positions: tuple[Position, ...]
     messages: int = 1
 
 
 def resolve_chunks(admin: PulsarAdmin, topic: str, position: Position) -> Chunks:
-    """Return all chunks of the message that has a chunk at `position` of a topic or partition.
-
-    Raises:
-        MessageIdNotFound: the topic has no entry at `position`.
-        IncompleteChunkedMessage: a chunk is missing: trimmed, deleted, or not written yet.
-        MessageIdUnresolved: the next chunk is more than 10,000 entries away.
-        AdminError: the admin API rejected a request or did not answer.
-    """
+    """Return all chunks of the message with a chunk at `position`; raise if one is missing, or too far away."""
     start = entry_headers(admin, topic, position)
     if start is None:
         raise MessageIdNotFound(

@@ -8,64 +8,64 @@ from cyclopts import App
 
 from pulsar_ext.admin import Retention
 
-from .arguments import Access
+from .arguments import Reach
 
 app = App(
     name="admin",
     help="Change a topic, a subscription or a namespace. Each command calls the method of PulsarAdmin with its name.",
 )
 
-_LOCAL = Access()
+_LOCAL = Reach()
 
 
 @app.command
-def unload(topic: str, /, *, access: Access = _LOCAL) -> None:
+def unload(topic: str, /, *, reach: Reach = _LOCAL) -> None:
     """Close TOPIC on its broker: clients reconnect, and unacknowledged messages are redelivered."""
-    with access.open_admin() as admin:
+    with reach.open_admin() as admin:
         admin.unload(topic)
 
 
 @app.command
-def compact(topic: str, /, *, access: Access = _LOCAL) -> None:
+def compact(topic: str, /, *, reach: Reach = _LOCAL) -> None:
     """Start a compaction of TOPIC."""
-    with access.open_admin() as admin:
+    with reach.open_admin() as admin:
         admin.compact(topic)
 
 
 @app.command
 def create_subscription(
-    topic: str, subscription: str, position: Literal["earliest", "latest"] = "latest", /, *, access: Access = _LOCAL
+    topic: str, subscription: str, position: Literal["earliest", "latest"] = "latest", /, *, reach: Reach = _LOCAL
 ) -> None:
     """Create SUBSCRIPTION on TOPIC, at its earliest message or after its latest one."""
-    with access.open_admin() as admin:
+    with reach.open_admin() as admin:
         admin.create_subscription(topic, subscription, position)
 
 
 @app.command
-def delete_subscription(topic: str, subscription: str, /, *, access: Access = _LOCAL) -> None:
+def delete_subscription(topic: str, subscription: str, /, *, reach: Reach = _LOCAL) -> None:
     """Delete SUBSCRIPTION of TOPIC, which has no consumers. Its unacknowledged messages are lost to it."""
-    with access.open_admin() as admin:
+    with reach.open_admin() as admin:
         admin.delete_subscription(topic, subscription)
 
 
 @app.command
-def set_deduplication(namespace: str, value: bool, /, *, access: Access = _LOCAL) -> None:
+def set_deduplication(namespace: str, value: bool, /, *, reach: Reach = _LOCAL) -> None:
     """Set whether the broker drops duplicates on the topics of NAMESPACE: true or false."""
-    with access.open_admin() as admin:
+    with reach.open_admin() as admin:
         admin.set_deduplication(namespace, value)
 
 
 @app.command
-def set_message_ttl(namespace: str, seconds: int, /, *, access: Access = _LOCAL) -> None:
+def set_message_ttl(namespace: str, seconds: int, /, *, reach: Reach = _LOCAL) -> None:
     """Set the SECONDS after which the broker acknowledges messages of NAMESPACE itself."""
-    with access.open_admin() as admin:
+    with reach.open_admin() as admin:
         admin.set_message_ttl(namespace, seconds)
 
 
 @app.command
-def set_retention(namespace: str, /, *, minutes: int, size_mib: int, access: Access = _LOCAL) -> None:
+def set_retention(namespace: str, /, *, minutes: int, size_mib: int, reach: Reach = _LOCAL) -> None:
     """Set the time and size for which acknowledged messages of NAMESPACE are kept; -1 is unlimited, 0 keeps none."""
-    with access.open_admin() as admin:
+    with reach.open_admin() as admin:
         admin.set_retention(namespace, Retention(minutes, size_mib))
 
 
@@ -78,17 +78,17 @@ def set_backlog_quota(
     kind: Literal["destination_storage", "message_age"] = "destination_storage",
     limit_bytes: int = -1,
     limit_seconds: int = -1,
-    access: Access = _LOCAL,
+    reach: Reach = _LOCAL,
 ) -> None:
     """Set what happens when a backlog of NAMESPACE passes a size or an age; -1 sets no limit."""
-    with access.open_admin() as admin:
+    with reach.open_admin() as admin:
         admin.set_backlog_quota(
             namespace, limit_bytes=limit_bytes, limit_seconds=limit_seconds, policy=policy, kind=kind
         )
 
 
 @app.command
-def set_schema_validation_enforced(namespace: str, value: bool, /, *, access: Access = _LOCAL) -> None:
+def set_schema_validation_enforced(namespace: str, value: bool, /, *, reach: Reach = _LOCAL) -> None:
     """Set whether topics of NAMESPACE that have a schema reject producers without one: true or false."""
-    with access.open_admin() as admin:
+    with reach.open_admin() as admin:
         admin.set_schema_validation_enforced(namespace, value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -16,8 +17,6 @@ from pulsar_ext.client.authentication import AuthenticationTLS, AuthenticationTo
 from pulsar_ext.errors import InvalidUse
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from pulsar_ext import Client
 
 
@@ -77,8 +76,8 @@ Backend = Annotated[
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class Access:
-    """Admin API of a command, its credentials, and the certificates that it trusts.
+class Reach:
+    """Broker and admin API of a command, its credentials, and the certificates that it trusts.
 
     Args:
         trust_certs: File of the authority that signed the broker's certificate. Needed if the broker uses TLS with an
@@ -87,6 +86,7 @@ class Access:
         key: File of the private key that belongs to --certificate.
     """
 
+    url: Url = None
     admin_url: AdminUrl = None
     token: Token = field(default=None, repr=False)
     trust_certs: Annotated[str | None, Parameter(env_var="PULSAR_EXT_TRUST_CERTS")] = None
@@ -97,9 +97,9 @@ class Access:
         if (self.certificate is None) != (self.key is None):
             raise InvalidUse("a client certificate needs its key: pass both --certificate and --key")
 
-    def find_admin_url(self, service_url: str = LOCAL_URL) -> str:
+    def find_admin_url(self) -> str:
         """Return the URL of the admin API, by default the usual port of the broker's host."""
-        return self.admin_url or derive_admin_url(service_url, has_secret=self.token is not None)
+        return self.admin_url or derive_admin_url(self.url or LOCAL_URL, has_secret=self.token is not None)
 
     def open_admin(self) -> PulsarAdmin:
         """Open the admin API."""
@@ -110,18 +110,6 @@ class Access:
             tls_certificate_file_path=self.certificate,
             tls_private_key_file_path=self.key,
         )
-
-
-@Parameter(name="*")
-@dataclass(frozen=True, kw_only=True)
-class Reach(Access):
-    """Broker and admin API of a command."""
-
-    url: Url = None
-
-    def find_admin_url(self, service_url: str = LOCAL_URL) -> str:
-        """Return the URL of the admin API, by default the usual port of the broker's host."""
-        return super().find_admin_url(self.url or service_url)
 
     def open_client(self, url: str, admin: PulsarAdmin | str | None) -> Client:
         """Open a client that logs errors only."""

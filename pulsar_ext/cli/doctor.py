@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from cyclopts import App, Parameter
 from rich.console import Console, Group
@@ -11,17 +11,14 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from pulsar_ext.admin import PulsarAdmin
 from pulsar_ext.doctor.examination import examine
-from pulsar_ext.doctor.findings import DiagnosisLimits
+from pulsar_ext.doctor.findings import Diagnosis, DiagnosisLimits, Finding
 from pulsar_ext.ids.text import counted
 from pulsar_ext.look.text import findings_text
 
 from .arguments import Json, Reach, Watch
 from .output import SEVERITY_COLOURS, check_pause, print_json, run_repeatedly
-
-if TYPE_CHECKING:
-    from pulsar_ext.admin import PulsarAdmin
-    from pulsar_ext.doctor.findings import Diagnosis, Finding
 
 app = App(name="doctor", help="Diagnose why a backlog does not shrink. It only reads.")
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Annotated
 
 from cyclopts import App, Parameter
 from rich.console import Console
@@ -10,19 +11,21 @@ from rich.text import Text
 
 from pulsar_ext.ids.text import counted
 from pulsar_ext.look.page import survey_page
-from pulsar_ext.look.survey import MapLimits, survey
-from pulsar_ext.look.text import age_text, batches_text, bytes_text, rate_text
-from pulsar_ext.look.topic_map import cells_of, cursor_states, entry_kinds, joined, ledger_cells
+from pulsar_ext.look.survey import (
+    CursorMap,
+    MapLimits,
+    Survey,
+    TopicMap,
+    cursor_states,
+    entry_kinds,
+    joined,
+    ledger_cells,
+    survey,
+)
+from pulsar_ext.look.text import age_text, batches_text, bytes_text, inspected_text, rate_text
 
 from .arguments import Html, Json, Reach, Watch
 from .output import SEVERITY_COLOURS, check_pause, check_writable, now_text, print_json, run_repeatedly, write_page
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from pulsar_ext.look.survey import Survey
-    from pulsar_ext.look.topic_map import CursorMap, TopicMap
-
 
 app = App(name="look", help="Show a topic as a map: its ledgers, cursors, holes and messages. It only reads.")
 
@@ -110,14 +113,11 @@ def _lines(seen: Survey, console: Console) -> Iterator[Text]:
 
 
 class _Drawing:
-    """Drawing of a fixed number of columns."""
-
     def __init__(self, width: int, *, ascii_only: bool) -> None:
         self._width, self._glyph = width, int(ascii_only)
         self._dot, self._edge = (" | ", "|") if ascii_only else (" · ", "▏")
 
     def topic(self, topic: TopicMap) -> Iterator[Text]:
-        """Yield the lines of a map."""
         facts = [
             counted(topic.entries, "entry"),
             bytes_text(topic.size),
@@ -128,13 +128,11 @@ class _Drawing:
         ]
         yield Text(topic.name, style="bold")
         yield Text(self._dot.join(facts), style="dim")
-        cells = cells_of(topic.entries, self._width)
+        cells = min(topic.entries, self._width)
         if cells:
-            count = len(topic.kinds)
-            details = "all inspected" if count == topic.entries else f"{count:,} of {topic.entries:,} inspected"
             yield Text("ledgers")
             yield self._ledgers(ledger_cells(topic, cells))
-            yield self._head("entries", [details, *batches_text(topic)])
+            yield self._head("entries", [inspected_text(topic), *batches_text(topic)])
             yield self._strip(entry_kinds(topic, cells))
         for one in topic.cursors[:_CURSORS]:
             yield from self._cursor(topic, one, cells)
@@ -143,8 +141,8 @@ class _Drawing:
 
     def legend(self) -> Text:
         """Return the meaning of each character."""
-        parts = [(style[self._glyph], style[2], style[3]) for style in _STYLES.values()]
-        return Text("   ").join(Text.assemble((glyph, colour), (f" {label}", "dim")) for glyph, colour, label in parts)
+        each = (((style[self._glyph], style[2]), (f" {style[3]}", "dim")) for style in _STYLES.values())
+        return Text("   ").join(Text.assemble(*parts) for parts in each)
 
     def _head(self, name: str, details: Iterable[str]) -> Text:
         return Text.assemble(name, "  ", (self._dot.join(one for one in details if one), "dim"))

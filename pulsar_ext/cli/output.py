@@ -7,11 +7,11 @@ import math
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence  # noqa: TC003  # a dataclass is read at run time
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, TypeVar
+from pathlib import Path
+from typing import TypeVar
 
 from rich.bar import Bar
 from rich.console import Console
@@ -19,18 +19,12 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from pulsar_ext.errors import AdminError, AdminNotAllowed, AdminNotFound, AdminUnauthorized, InvalidUse, MissingExtra
+from pulsar_ext.key_shared.hash_ranges import KeyHashRanges
 from pulsar_ext.key_shared.hashing import SLOTS
-from pulsar_ext.key_shared.plan import binned
+from pulsar_ext.key_shared.plan import binned, weights_of
 from pulsar_ext.look.page import plan_page
 
 from .arguments import DEFAULT_PICTURE
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from pulsar_ext.key_shared.hash_ranges import KeyHashRanges
-
 
 SEVERITY_COLOURS = {"warning": "yellow", "error": "red"}
 _BLOCKS, _ASCII = " ▁▂▃▄▅▆▇█", " .:-=+*%#"
@@ -93,45 +87,43 @@ def write_page(path: Path, page: str) -> None:
     note(f"written: {path}")
 
 
-@dataclass(frozen=True)
-class Plan:
-    """Key hash ranges, their weights, and the weight of each slot."""
-
-    topic: str
-    by: str
-    histogram: Mapping[int, float]
-    ranges: Sequence[KeyHashRanges]
-    weights: Sequence[float]
-
-
-def print_plan(plan: Plan, *, html: Path | None, as_json: bool) -> None:
+def print_plan(
+    topic: str,
+    by: str,
+    histogram: Mapping[int, float],
+    ranges: Sequence[KeyHashRanges],
+    *,
+    html: Path | None,
+    as_json: bool,
+) -> None:
     """Print a plan with a picture of the slots and the shares, or as JSON; write a page with the picture if wanted."""
     if html is not None:
-        write_page(html, plan_page(plan.histogram, plan.ranges, plan.weights, plan.topic, plan.by, now_text()))
-    parts = [(str(part), weight) for part, weight in zip(plan.ranges, plan.weights, strict=True)]
+        write_page(html, plan_page(histogram, ranges, topic, by, now_text()))
+    weights = weights_of(histogram, ranges)
+    parts = [(str(part), weight) for part, weight in zip(ranges, weights, strict=True)]
     if as_json:
-        print_json([{"ranges": part, plan.by: int(weight)} for part, weight in parts])
+        print_json([{"ranges": part, by: int(weight)} for part, weight in parts])
         return
-    total, most = sum(plan.weights), max(plan.weights, default=0.0) or 1.0
+    total, most = sum(weights), max(weights, default=0.0) or 1.0
     console = Console(highlight=False)
-    columns = Column(plan.by, justify="right"), Column("share", justify="right")
+    columns = Column(by, justify="right"), Column("share", justify="right")
     table = Table("ranges", *columns, Column(no_wrap=True, min_width=_SHARE))
     for part, weight in parts:
         bar = Bar(most, 0, weight, width=_SHARE, color="blue")
         table.add_row(part, f"{weight:,.0f}", f"{weight / total:.1%}" if total else "", bar)
-    console.print(_slots(plan, console))
+    console.print(_slots(histogram, ranges, console))
     console.print(table)
 
 
-def _slots(plan: Plan, console: Console) -> Text:
+def _slots(histogram: Mapping[int, float], ranges: Sequence[KeyHashRanges], console: Console) -> Text:
     """Draw the weight of the slots, and below it the number of the range of each column."""
     width = min(console.width, _WIDEST)
     levels = _ASCII if console.options.ascii_only else _BLOCKS
-    bins = binned(plan.histogram, width)
+    bins = binned(histogram, width)
     highest = max(bins) or 1.0
     drawn = Text("".join(levels[math.ceil(one / highest * (len(levels) - 1))] for one in bins) + "\n", style="blue")
     slots = [(2 * at + 1) * SLOTS // (2 * width) for at in range(width)]
-    owners = [next((at for at, part in enumerate(plan.ranges) if slot in part), None) for slot in slots]
+    owners = [next((at for at, part in enumerate(ranges) if slot in part), None) for slot in slots]
     for at, column in enumerate(owners):
         label = "" if column is None else str(column % 10)
         is_first = at == 0 or owners[at - 1] != column
@@ -153,10 +145,7 @@ def check_pause(every: float) -> None:
 
 
 def run_repeatedly(action: Callable[[], T], *, watch: bool, every: float) -> T:
-    """Run an action once and return its result; with `watch`, repeat it every `every` seconds until Ctrl-C.
-
-    If a broker that answered before does not answer, its error is printed and the action repeated.
-    """
+    """Return an action's result; with `watch`, repeat it until Ctrl-C, also while the broker no longer answers."""
     has_succeeded = False
     while True:
         try:

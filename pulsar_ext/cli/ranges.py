@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from cyclopts import App, Parameter
 from rich.console import Console
@@ -13,27 +13,14 @@ from rich.text import Text
 
 from pulsar_ext.errors import InvalidUse
 from pulsar_ext.ids.text import counted
-from pulsar_ext.key_shared.coverage import key_cover
+from pulsar_ext.key_shared.coverage import KeyCover, key_cover
 from pulsar_ext.key_shared.hash_ranges import KeyHashRanges
 from pulsar_ext.key_shared.hashing import SLOTS, auto_split_slot, key_slot
-from pulsar_ext.key_shared.plan import draw_histogram, plan_key_hash_ranges, read_histogram, weights_of
+from pulsar_ext.key_shared.plan import draw_histogram, plan_key_hash_ranges, read_histogram
 from pulsar_ext.look.page import cover_page
 
 from .arguments import DEFAULT_PICTURE, LOCAL_URL, Flag, Html, Json, Png, Reach
-from .output import (
-    Plan,
-    check_writable,
-    choose_picture,
-    note,
-    now_text,
-    print_json,
-    print_plan,
-    print_result,
-    write_page,
-)
-
-if TYPE_CHECKING:
-    from pulsar_ext.key_shared.coverage import KeyCover
+from .output import check_writable, choose_picture, note, now_text, print_json, print_plan, print_result, write_page
 
 app = App(name="ranges", help="Compute the slots of keys, split them, and check which consumer has which.")
 
@@ -118,11 +105,10 @@ def plan(
             progress=lambda count: status.update(f"{counted(count, 'message')} read"),
         )
     ranges = plan_key_hash_ranges(histogram, parts)
-    weights = weights_of(histogram, ranges)
     if png is not None:
         draw_histogram(histogram, ranges, topic, by, png)
         note(f"written: {png}")
-    print_plan(Plan(topic, by, histogram, ranges, weights), html=html, as_json=as_json)
+    print_plan(topic, by, histogram, ranges, html=html, as_json=as_json)
 
 
 @app.command

@@ -4,37 +4,19 @@ from __future__ import annotations
 
 import os
 from functools import cache, partial
-from pathlib import Path  # noqa: TC003  # cyclopts reads the annotations
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import Annotated
 
 from cyclopts import App, Parameter
 from rich.console import Console
 from rich.table import Column, Table
 
+from pulsar_ext import reproduce as defects
 from pulsar_ext.admin import derive_admin_url
 from pulsar_ext.errors import AdminError, BrokerStartError, InvalidUse
-from pulsar_ext.reproduce import (
-    Counts,
-    Row,
-    Scenario,
-    Verdict,
-    existing_broker,
-    own_brokers,
-    reproduce,
-    select,
-    to_json,
-    to_markdown,
-    to_report,
-    to_script,
-    to_table,
-    update_markdown,
-)
 
-from .arguments import AdminUrl, Backend, Flag, Json, Token, Url  # noqa: TC001  # cyclopts evaluates annotations
+from .arguments import AdminUrl, Backend, Flag, Json, Token, Url
 from .output import print_json, print_result
-
-if TYPE_CHECKING:
-    from pulsar_ext.reproduce import Site
 
 app = App(name="reproduce", help="Show each known defect of the official client, and that pulsar_ext does not have it.")
 
@@ -71,10 +53,10 @@ def run(
     """
     notes = Console(stderr=True, highlight=False, soft_wrap=True)
     try:
-        chosen = select(scenarios)
+        chosen = defects.select(scenarios)
         if script:
             _reject("--script prints one scenario: pass its name", when=len(scenarios) != 1)
-            print_result(to_script(chosen[0]).rstrip())
+            print_result(defects.to_script(chosen[0]).rstrip())
             return 0
         if as_list:
             _list(chosen, as_json=as_json)
@@ -89,23 +71,27 @@ def run(
         notes.print(f"pulsar-ext: {error}", markup=False)
         return _NOT_RUN
     if as_json or as_markdown:
-        print_result(to_json(rows) if as_json else to_markdown(rows))
+        print_result(defects.to_json(rows) if as_json else defects.to_markdown(rows))
     elif report:
         for row in rows:
-            print_result(to_report(row.scenario, str(row.official), row.broker_version))
+            print_result(defects.to_report(row.scenario, str(row.official), row.broker_version))
     else:
-        Console().print(to_table(rows))
+        Console().print(defects.to_table(rows))
     for file, text in old.items():
-        file.write_text(update_markdown(text, rows), encoding="utf-8")
-    return _LOSS if any(row.verdict is Verdict.BROKEN for row in rows) else 0
+        file.write_text(defects.update_markdown(text, rows), encoding="utf-8")
+    return _LOSS if any(row.verdict is defects.Verdict.BROKEN for row in rows) else 0
 
 
-def _site(url: str | None, admin_url: str | None, token: str | None, backend: str | None, notes: Console) -> Site:
+def _site(
+    url: str | None, admin_url: str | None, token: str | None, backend: str | None, notes: Console
+) -> defects.Site:
     if url is None:
         # The broker of each profile reports its back end again.
-        return own_brokers(backend, cache(partial(notes.print, style="dim", markup=False)))
+        return defects.own_brokers(backend, cache(partial(notes.print, style="dim", markup=False)))
     notes.print(f"on the broker at {url}", style="dim", markup=False)
-    return existing_broker(url, admin_url or derive_admin_url(url, has_secret=token is not None).split(",")[0], token)
+    return defects.existing_broker(
+        url, admin_url or derive_admin_url(url, has_secret=token is not None).split(",")[0], token
+    )
 
 
 def _reject(reason: str, *, when: bool) -> None:
@@ -113,20 +99,20 @@ def _reject(reason: str, *, when: bool) -> None:
         raise InvalidUse(reason)
 
 
-def _run(chosen: list[Scenario], site: Site, notes: Console) -> list[Row]:
-    rows: list[Row] = []
+def _run(chosen: list[defects.Scenario], site: defects.Site, notes: Console) -> list[defects.Row]:
+    rows: list[defects.Row] = []
     with notes.status("") as status:
 
-        def started(scenario: Scenario) -> None:
+        def started(scenario: defects.Scenario) -> None:
             status.update(f"{len(rows) + 1} of {len(chosen)}: {scenario.name}")
 
-        for row in reproduce(chosen, site, started):
+        for row in defects.reproduce(chosen, site, started):
             rows.append(row)
             notes.print(f"{len(rows)}/{len(chosen)} {row.scenario.name}: {row.verdict.value}", style="dim")
     return rows
 
 
-def _list(chosen: list[Scenario], *, as_json: bool) -> None:
+def _list(chosen: list[defects.Scenario], *, as_json: bool) -> None:
     if as_json:
         print_json([{"name": one.name, "claim": one.claim, "profile": one.profile} for one in chosen])
         return
@@ -136,11 +122,13 @@ def _list(chosen: list[Scenario], *, as_json: bool) -> None:
     Console().print(table)
 
 
-def _markdown(file: Path, chosen: list[Scenario]) -> str:
+def _markdown(file: Path, chosen: list[defects.Scenario]) -> str:
     """Return the file's text, after checking that its tables can be replaced, before the long run."""
     try:
         text = file.read_text(encoding="utf-8")
     except OSError as error:
         raise InvalidUse(f"{file} cannot be read: {error.strerror}") from error
-    update_markdown(text, [Row(scenario, "", Counts(), Counts()) for scenario in chosen])
+    defects.update_markdown(
+        text, [defects.Row(scenario, "", defects.Counts(), defects.Counts()) for scenario in chosen]
+    )
     return text

@@ -6,6 +6,7 @@ import contextlib
 import os
 import subprocess
 import tempfile
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -19,21 +20,9 @@ from pulsar_ext.ids.text import counted
 from pulsar_ext.look.page import AuditedTopic, audit_page
 
 from .arguments import DEFAULT_PICTURE, LOCAL_URL, AdminUrl, Backend, Flag, Html, Json, Png, Token, Url
-from .output import (
-    Plan,
-    check_writable,
-    choose_picture,
-    note,
-    now_text,
-    print_json,
-    print_plan,
-    print_result,
-    write_page,
-)
+from .output import check_writable, choose_picture, note, now_text, print_json, print_plan, print_result, write_page
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from pyspark.sql import SparkSession
 
 app = App(name="spark", help="Archive, replay, balance and audit topics with Apache Spark.")
@@ -60,7 +49,6 @@ _FINDINGS = {
     "sequence_gaps": "gaps in sequence ids",
     "gone_entries": "entries that are gone",
 }
-"""Labels of the findings of an audit."""
 
 
 @Parameter(name="*")
@@ -182,7 +170,7 @@ def plan_ranges(
         from pulsar_ext.spark import jobs  # noqa: PLC0415  # needs Spark
 
         plan = jobs.plan_ranges(spark, target.options(topic), parts, by=by, png=png)
-    print_plan(Plan(topic, by, plan.histogram, plan.ranges, plan.weights), html=html, as_json=as_json)
+    print_plan(topic, by, plan.histogram, plan.ranges, html=html, as_json=as_json)
 
 
 @app.command

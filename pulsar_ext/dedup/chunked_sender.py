@@ -11,32 +11,26 @@ sent under another producer name, `name~1`, `name~2` and so on, so that its chun
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING
 
 import pulsar
 
 from pulsar_ext._native import threads
 from pulsar_ext._native.handles import build_plain, inner_producer_of
-from pulsar_ext._native.results import result_of
+from pulsar_ext._native.messages import InnerMessage, InnerMessageId, InnerProducer
+from pulsar_ext._native.results import Result, result_of
 from pulsar_ext._native.signatures import check_sequence_id
+from pulsar_ext._runtime.callbacks import SendCallback
 from pulsar_ext._runtime.scheduler import batch_scheduler
 from pulsar_ext.ids.message_id import MessageId, from_inner
 from pulsar_ext.produce.batch import Batch
+from pulsar_ext.produce.options import Options
 from pulsar_ext.produce.outcome import DUPLICATE_MESSAGE, OutcomeWaiter
 from pulsar_ext.produce.sender import close_quietly
 
 from .sender import NO_ROOM, DedupSender
 from .sequence_ids import IdStatus
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pulsar_ext._native.messages import InnerMessage, InnerMessageId, InnerProducer
-    from pulsar_ext._native.results import Result
-    from pulsar_ext._runtime.callbacks import SendCallback
-    from pulsar_ext.produce.options import Options
-
 
 _OK, _CLOSED = pulsar.Result.Ok, pulsar.Result.AlreadyClosed
 _POLL_SECONDS = 0.005
@@ -97,7 +91,6 @@ class ChunkedSender(DedupSender):
             threads.start(self._send_until_stored, batch, data, options, name="pulsar_ext-chunks")
 
     def _send_until_stored(self, batch: Batch, data: bytes | None, options: Options) -> None:
-        """Send one message until all of it is on the topic."""
         sequence_id, opening = batch.ids[0], self.opening
         outcome: tuple[Result, MessageId | None] | None = None
         try:

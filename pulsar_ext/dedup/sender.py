@@ -29,46 +29,34 @@ import contextlib
 import logging
 import time
 from collections import deque
+from collections.abc import Callable, Sequence
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 import pulsar
 
 from pulsar_ext._native import threads
-from pulsar_ext._native.handles import inner_producer_of
+from pulsar_ext._native.handles import ProducerHandle, inner_producer_of
+from pulsar_ext._native.messages import InnerMessageId, InnerProducer
 from pulsar_ext._native.results import Result, name_of, raise_result, result_of
 from pulsar_ext._native.thread_state import keep_thread_state
+from pulsar_ext._runtime.callbacks import SendCallback
+from pulsar_ext._runtime.context import ClientContext
 from pulsar_ext._runtime.scheduler import batch_scheduler
 from pulsar_ext._wire.batch_payload import property_field
 from pulsar_ext.errors import MessageIdUnresolved, ProducerBroken
+from pulsar_ext.ids.message_id import MessageId
 from pulsar_ext.ids.position import Position
-from pulsar_ext.produce.batch import Batch, ordered
+from pulsar_ext.produce.batch import Batch, BatchGroup, BatchingConfig, InFlight, ordered
 from pulsar_ext.produce.batching import ReplacingSender, rebuilt_message
 from pulsar_ext.produce.outcome import DUPLICATE_MESSAGE, OutcomeWaiter, PersistedEntry, persisted_entry
 from pulsar_ext.produce.sender import close_quietly
 
-from .sequence_ids import IdStatus
-from .stored import PREVIOUS_ID, RetryUntil, certainly_missing
+from .opening import PREVIOUS_ID, Opening, RetryUntil, certainly_missing
+from .sequence_ids import IdStatus, SequenceIds
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from pulsar_ext._native.handles import ProducerHandle
-    from pulsar_ext._native.messages import InnerMessageId, InnerProducer
-    from pulsar_ext._runtime.callbacks import SendCallback
-    from pulsar_ext._runtime.context import ClientContext
-    from pulsar_ext.ids.message_id import MessageId
-    from pulsar_ext.produce.batch import BatchGroup, BatchingConfig, InFlight
-
-    from .opening import Opening
-    from .sequence_ids import SequenceIds
-
-
-NO_ROOM: Final = (
-    pulsar.Result.ProducerBlockedQuotaExceededException,
-    pulsar.Result.ProducerBlockedQuotaExceededError,
-)
+NO_ROOM: Final = (pulsar.Result.ProducerBlockedQuotaExceededException, pulsar.Result.ProducerBlockedQuotaExceededError)
 _OK, _CLOSED = pulsar.Result.Ok, pulsar.Result.AlreadyClosed
 _TOO_BIG, _TIMEOUT = pulsar.Result.MessageTooBig, pulsar.Result.Timeout
 _log = logging.getLogger("pulsar_ext")
@@ -91,10 +79,7 @@ _CLUSTER_CHECK_SECONDS = 0.05
 
 
 class DedupSender(ReplacingSender):
-    """A `BatchingSender` with sequence ids, which waits while the broker's backlog quota is full.
-
-    It accepts no more messages after `timeout` seconds without an answer, or without quota; 0 for none.
-    """
+    """A `BatchingSender` with sequence ids; it stops after `timeout` seconds without an answer or quota; 0 for none."""
 
     whole_batch_columns = frozenset({"sequence_id"})
     always_waits = True  # a message rejected by a full queue could not be sent after later ones

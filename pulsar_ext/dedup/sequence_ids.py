@@ -14,17 +14,15 @@ from __future__ import annotations
 
 import operator
 from collections import deque
+from collections.abc import Collection, Iterable, Sequence
 from enum import Enum
 from itertools import islice
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import Any, TypeGuard
 
 from pulsar_ext._native.signatures import MAX_SEQUENCE_ID, check_sequence_id
 from pulsar_ext.errors import SequenceIdRejected
 from pulsar_ext.produce.batch import InFlight
 from pulsar_ext.produce.options import SequenceCounter
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
 
 
 class IdStatus(Enum):
@@ -72,10 +70,7 @@ class SequenceIds(SequenceCounter):
         return max(self._next, self.last + 1)
 
     def admit(self, sequence_id: int | None) -> tuple[int, IdStatus]:
-        """Admit the next message, and return its id and state: only one with a new id joins a batch.
-
-        A SequenceIdRejected changes nothing.
-        """
+        """Admit the next message, or change nothing and raise; return its id and state: only a new id joins a batch."""
         if sequence_id is None:
             self._use(explicit=False)
             self.last = upcoming = self.upcoming
@@ -179,11 +174,7 @@ def _are_ascending(ids: Sequence[Any], last: int) -> TypeGuard[Sequence[int]]:
 
 
 def persisted_above(published: int, entries: Iterable[Sequence[int]], messages: int) -> frozenset[int]:
-    """Return the persisted ids above the broker's last id: part of a group of key-based batches.
-
-    `entries` are the ids of each of this producer's entries, newest first, read only as far as needed: the up to
-    `messages` messages of a group are contiguous on the topic.
-    """
+    """Return the persisted ids above the broker's: of a contiguous group of `messages`, by entries, newest first."""
     found: set[int] = set()
     seen = 0
     for ids in entries:

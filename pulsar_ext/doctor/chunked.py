@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
 
-from pulsar_ext.chunks.leftovers import leftovers_among
+from pulsar_ext.admin import EntryMetadata, SubscriptionStats
+from pulsar_ext.chunks.leftovers import chunked_messages, leftovers_among
+from pulsar_ext.ids.position import Position
 from pulsar_ext.ids.text import counted
 
 from .findings import SHOWN, Finding, Remedy, Run, TopicFacts, command, more_than_shown, raw_consumers
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from pulsar_ext.admin import EntryMetadata, SubscriptionStats
-    from pulsar_ext.ids.position import Position
 
 
 def inspected_entries(facts: TopicFacts, subscription: str) -> list[EntryMetadata]:
@@ -44,10 +40,7 @@ def find_chunks(facts: TopicFacts) -> Iterator[Finding]:
 
 
 def _finding(facts: TopicFacts, name: str, stuck: Sequence[EntryMetadata]) -> Finding:
-    messages: dict[object, list[EntryMetadata]] = {}
-    for one in stuck:
-        messages.setdefault((one.uuid, one.producer_name, one.sequence_id), []).append(one)
-    shown = [_of_message(facts, name, chunks) for chunks in messages.values()]
+    shown = [_of_message(facts, name, chunks) for chunks in chunked_messages(stuck)]
     in_part = sum(bool(one["acknowledged_chunks"]) for one in shown)
     cost = sum((one.total_chunk_size or 0) // (one.num_chunks or 1) for one in stuck)
     first = facts.number_of(stuck[0].position)
@@ -68,8 +61,8 @@ def _finding(facts: TopicFacts, name: str, stuck: Sequence[EntryMetadata]) -> Fi
         "chunks",
         "error" if in_part else "warning",
         name,
-        f"{counted(len(stuck), 'chunk')} of {counted(len(messages), 'message')} that can never be received: "
-        f"{in_part} partly acknowledged, {len(messages) - in_part} incomplete",
+        f"{counted(len(stuck), 'chunk')} of {counted(len(shown), 'message')} that can never be received: "
+        f"{in_part} partly acknowledged, {len(shown) - in_part} incomplete",
         {
             "chunks": len(stuck),
             "bytes": cost,
@@ -149,10 +142,8 @@ def _are_delayed(facts: TopicFacts, stats: SubscriptionStats, holes: list[Run]) 
 
 
 def _inspected(facts: TopicFacts, run: Run) -> Iterator[EntryMetadata]:
-    for number in range(run.first, min(run.last, run.first + facts.limits.entries) + 1):
-        entry = facts.entries.get(facts.position(number))
-        if entry is not None:
-            yield entry
+    numbers = range(run.first, min(run.last, run.first + facts.limits.entries) + 1)
+    return filter(None, map(facts.entries.get, map(facts.position, numbers)))
 
 
 def _hole(facts: TopicFacts, name: str, stats: SubscriptionStats, holes: list[Run]) -> Finding:

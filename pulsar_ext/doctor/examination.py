@@ -7,26 +7,21 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
-from pulsar_ext.admin import NamespacePolicies
+from pulsar_ext.admin import EntryMetadata, InternalStats, NamespacePolicies, PulsarAdmin, SchemaInfo, TopicStats
 from pulsar_ext.chunks.leftovers import leftovers_among
 from pulsar_ext.errors import AdminNotFound, AdminUnauthorized, InvalidUse
+from pulsar_ext.ids.position import Position
 from pulsar_ext.ids.text import counted
 from pulsar_ext.ids.topic_name import TopicName
 
-from . import chunked, consumers, keys, readers, storage
+from . import chunked, consumers, storage
 from .findings import Diagnosis, DiagnosisLimits, Finding, TopicFacts
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    from pulsar_ext.admin import EntryMetadata, InternalStats, PulsarAdmin, SchemaInfo, TopicStats
-    from pulsar_ext.ids.position import Position
-
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -62,7 +57,7 @@ def wanted_entries(facts: TopicFacts, limit: int) -> list[Position]:
     The last ones show the producers' sequence ids: they matter without deduplication, or if the broker's snapshot
     lacks a producer.
     """
-    end = 0 if facts.ledgers.last is None else facts.ledgers.up_to(facts.ledgers.last)
+    end = facts.ledgers.entries
     wanted: dict[Position, None] = {}
     for name, _ in facts.subscriptions():
         room = limit - len(wanted)
@@ -94,79 +89,71 @@ def observe(
         raise InvalidUse(
             f"limits must be DiagnosisLimits(…), MapLimits(…) or None, got {limits!r}; no request was sent"
         )
-    observer = _Observer(admin, subscription, limits or DiagnosisLimits(), report)
-    return observer.observe(target, wanted, watched)
+    return _Observer(admin, subscription, limits or DiagnosisLimits(), report, wanted, watched).observe(target)
 
 
+@dataclass
 class _Observer:
     """Observer that sends the requests of one observation; the arguments are those of `examine()`."""
 
-    def __init__(
-        self, admin: PulsarAdmin, subscription: str | None, limits: DiagnosisLimits, report: Callable[[str], None]
-    ) -> None:
-        self._admin, self._subscription, self._limits, self._report = admin, subscription, limits, report
-        self._requests = 0
-        self._notes: list[str] = []
+    admin: PulsarAdmin
+    subscription: str | None
+    limits: DiagnosisLimits
+    report: Callable[[str], None]
+    wanted: Callable[[TopicFacts, int], Sequence[Position]]
+    watched: Callable[[TopicFacts], bool]
+    requests: int = 0
+    notes: list[str] = field(default_factory=list)
 
-    def observe(
-        self,
-        target: str,
-        wanted: Callable[[TopicFacts, int], Sequence[Position]],
-        watched: Callable[[TopicFacts], bool],
-    ) -> Observation:
+    def observe(self, target: str) -> Observation:
         namespace, topics = self._topics(target)
         policies = self._if_permitted(
-            "the policies of the namespace", lambda: self._admin.policies(namespace), _NO_POLICIES
+            "the policies of the namespace", lambda: self.admin.policies(namespace), _NO_POLICIES
         )
-        settings = self._if_permitted("the broker's settings", self._admin.broker_configuration, _NO_SETTINGS)
-        watches = self._limits.pause_seconds > 0
+        settings = self._if_permitted("the broker's settings", self.admin.broker_configuration, _NO_SETTINGS)
+        watches = self.limits.pause_seconds > 0
         each = 2 + (2 * _SAMPLES if watches else 0)
-        room = max((self._limits.max_requests - _FIXED_REQUESTS) // each, 1)
+        room = max((self.limits.max_requests - _FIXED_REQUESTS) // each, 1)
         topics, excluded = topics[:room], topics[room:]
-        self._report(f"{counted(len(topics), 'topic')}: {2 * len(topics) + _FIXED_REQUESTS} requests for statistics")
+        self.report(f"{counted(len(topics), 'topic')}: {2 * len(topics) + _FIXED_REQUESTS} requests for statistics")
         facts = self._first_sample(topics, policies, settings)
         if watches:
-            facts = self._watch(facts, watched)
-        facts = self._inspect_schemas(self._inspect_entries(facts, wanted))
-        return Observation(tuple(facts), tuple(excluded), self._requests, tuple(self._notes))
-
-    # -- topics ------------------------------------------------------------------------------------------------------
+            facts = self._watch(facts)
+        facts = self._inspect_schemas(self._inspect_entries(facts))
+        return Observation(tuple(facts), tuple(excluded), self.requests, tuple(self.notes))
 
     def _topics(self, target: str) -> tuple[str, list[str]]:
         """Return the namespace, and the topics and partitions of a target."""
-        self._requests += 1
+        self.requests += 1
         if isinstance(target, str) and "://" not in target and target.count("/") == 1:
             TopicName.parse(f"{target}/-")  # raises for an invalid name
-            return target, list(self._admin.topics(target))
+            return target, list(self.admin.topics(target))
         name = TopicName.parse(target)
         if not name.is_persistent:
             raise InvalidUse(f"{name} is not persistent, so it has no backlog; name a persistent topic")
-        count = 0 if name.is_partition else self._admin.partitions(name)
-        return name.namespace_name, [str(name.partition(index)) for index in range(count)] or [str(name)]
+        count = 0 if name.is_partition else self.admin.partitions(name)
+        return name.namespace_name, list(map(str, name.parts(count)))
 
     def _if_permitted(self, what: str, ask: Callable[[], T], otherwise: T) -> T:
         """Call `ask`, and return `otherwise` with a note if the credentials do not permit it."""
-        self._requests += 1
+        self.requests += 1
         try:
             return ask()
         except AdminUnauthorized:
-            self._notes.append(f"not permitted with these credentials: {what}; the rules that need it were not applied")
+            self.notes.append(f"not permitted with these credentials: {what}; the rules that need it were not applied")
             return otherwise
 
     def _first_sample(
         self, topics: Sequence[str], policies: NamespacePolicies, settings: Mapping[str, str]
     ) -> list[TopicFacts]:
-        def sample(topic: str) -> TopicFacts | None:
-            if (found := self._statistics(topic)) is None:
-                return None
-            now = time.time_ns() // 1_000_000
-            return TopicFacts(topic, *found, policies, settings, now, self._limits, only=self._subscription)
+        def sample(topic: str) -> TopicFacts:
+            found, now = self._statistics(topic), time.time_ns() // 1_000_000
+            return TopicFacts(topic, *found, policies, settings, now, self.limits, only=self.subscription)
 
-        self._requests += 2 * len(topics)
-        facts = [one for one in self._map(sample, topics) if one is not None]
-        wanted = self._subscription
+        facts = [one for one in self._each(sample, topics, requests=2) if one is not None]
+        wanted = self.subscription
         if len(facts) < len(topics):
-            self._notes.append(f"deleted during the diagnosis: {counted(len(topics) - len(facts), 'topic')}")
+            self.notes.append(f"deleted during the diagnosis: {counted(len(topics) - len(facts), 'topic')}")
         if wanted is not None and not any(wanted in one.stats.subscriptions for one in facts):
             raise AdminNotFound(
                 f"subscription {wanted!r} not found on {counted(len(facts), 'topic')}",
@@ -177,94 +164,85 @@ class _Observer:
             )
         return facts
 
-    def _statistics(self, topic: str) -> tuple[TopicStats, InternalStats] | None:
-        with contextlib.suppress(AdminNotFound):
-            return self._admin.stats(topic), self._admin.internal_stats(topic)
-        return None
+    def _statistics(self, topic: str) -> tuple[TopicStats, InternalStats]:
+        return self.admin.stats(topic), self.admin.internal_stats(topic)
 
-    # -- the watch ---------------------------------------------------------------------------------------------------
-
-    def _watch(self, facts: Sequence[TopicFacts], watched: Callable[[TopicFacts], bool]) -> list[TopicFacts]:
+    def _watch(self, facts: Sequence[TopicFacts]) -> list[TopicFacts]:
         """Sample the statistics of busy topics twice more."""
-        busy = [one.name for one in facts if watched(one)]
+        busy = [one.name for one in facts if self.watched(one)]
         later: dict[str, list[tuple[TopicStats, InternalStats]]] = {name: [] for name in busy}
         if busy:
-            self._report(
-                f"{counted(len(busy), 'topic')} watched during {self._limits.pause_seconds:g} s: "
+            self.report(
+                f"{counted(len(busy), 'topic')} watched during {self.limits.pause_seconds:g} s: "
                 f"{2 * _SAMPLES * len(busy)} requests"
             )
         for _ in range(_SAMPLES if busy else 0):
-            time.sleep(self._limits.pause_seconds / _SAMPLES)
-            self._requests += 2 * len(busy)
-            for name, found in zip(busy, self._map(self._statistics, busy), strict=True):
+            time.sleep(self.limits.pause_seconds / _SAMPLES)
+            for name, found in zip(busy, self._each(self._statistics, busy, requests=2), strict=True):
                 if found is not None:
                     later[name].append(found)
         return [replace(one, later=later.get(one.name, ())) for one in facts]
 
-    # -- entries -----------------------------------------------------------------------------------------------------
-
-    def _inspect_entries(
-        self, facts: Sequence[TopicFacts], wanted: Callable[[TopicFacts, int], Sequence[Position]]
-    ) -> list[TopicFacts]:
-        remaining = self._limits.max_requests - self._requests
-        limit = max(min(int(self._limits.entries), remaining // (2 * max(len(facts), 1))), 0)
-        chosen = [(one, wanted(one, limit)) for one in facts]
+    def _inspect_entries(self, facts: Sequence[TopicFacts]) -> list[TopicFacts]:
+        remaining = self.limits.max_requests - self.requests
+        limit = max(min(int(self.limits.entries), remaining // (2 * max(len(facts), 1))), 0)
+        chosen = [(one, self.wanted(one, limit)) for one in facts]
         count = sum(len(positions) for _, positions in chosen)
         if not count:
             return list(facts)
-        self._report(f"{counted(count, 'entry')}: {counted(count, 'request')}, about {count * _HEADER_BYTES:,} bytes")
+        self.report(f"{counted(count, 'entry')}: {counted(count, 'request')}, about {count * _HEADER_BYTES:,} bytes")
         read = self._read([(one.name, position, False) for one, positions in chosen for position in positions])
         facts = [replace(one, entries=read.get(one.name, {})) for one in facts]
         more = [
             *((one.name, position, True) for one in facts for position in _batches(one)),
             *((one.name, position, False) for one in facts for position in _neighbours_of_chunks(one)),
-        ][: max(self._limits.max_requests - self._requests, 0)]
+        ][: max(self.limits.max_requests - self.requests, 0)]
         if more:
             size = {one.name: one.internal.entry_bytes() for one in facts}
             cost = sum(size[topic] if payload else _HEADER_BYTES for topic, _, payload in more)
-            self._report(
-                f"{counted(len(more), 'entry')} more: {counted(len(more), 'request')}, about {cost:,.0f} bytes"
-            )
+            self.report(f"{counted(len(more), 'entry')} more: {counted(len(more), 'request')}, about {cost:,.0f} bytes")
         found = self._read(more)
         return [replace(one, entries={**one.entries, **found.get(one.name, {})}) for one in facts]
 
     def _inspect_schemas(self, facts: Sequence[TopicFacts]) -> list[TopicFacts]:
         """Read the schemas of topics with inspected entries in a backlog."""
         waiting = [one.name for one in facts if any(map(one.is_unacknowledged, one.entries))]
-        waiting = waiting[: max(self._limits.max_requests - self._requests, 0)]
+        waiting = waiting[: max(self.limits.max_requests - self.requests, 0)]
         if not waiting:
             return list(facts)
-        self._report(f"schemas of {counted(len(waiting), 'topic')}: {counted(len(waiting), 'request')}")
-        self._requests += len(waiting)
-        found = dict(zip(waiting, self._map(self._schemas, waiting), strict=True))
+        self.report(f"schemas of {counted(len(waiting), 'topic')}: {counted(len(waiting), 'request')}")
+        found = dict(zip(waiting, self._each(self._schemas, waiting), strict=True))
         return [replace(one, schemas=found.get(one.name)) for one in facts]
 
     def _schemas(self, topic: str) -> Mapping[int, SchemaInfo] | None:
-        with contextlib.suppress(AdminNotFound, AdminUnauthorized):
-            return self._admin.schemas(topic)
+        with contextlib.suppress(AdminUnauthorized):
+            return self.admin.schemas(topic)
         return None
 
     def _read(self, wanted: Sequence[tuple[str, Position, bool]]) -> dict[str, dict[Position, EntryMetadata]]:
         """Read entries; those that no longer exist are omitted."""
 
-        def read(one: tuple[str, Position, bool]) -> EntryMetadata | None:
+        def read(one: tuple[str, Position, bool]) -> EntryMetadata:
             topic, position, payload = one
-            with contextlib.suppress(AdminNotFound):
-                return self._admin.entry(topic, position.ledger_id, position.entry_id, payload=payload)
-            return None
+            return self.admin.entry(topic, position.ledger_id, position.entry_id, payload=payload)
 
-        self._requests += len(wanted)
         found: dict[str, dict[Position, EntryMetadata]] = {}
-        for (topic, position, _), entry in zip(wanted, self._map(read, wanted), strict=True):
+        for (topic, position, _), entry in zip(wanted, self._each(read, wanted), strict=True):
             if entry is not None:
                 found.setdefault(topic, {})[position] = entry
         return found
 
-    def _map(self, function: Callable[[T], R], items: Sequence[T]) -> list[R]:
-        if not items:
-            return []
-        with ThreadPoolExecutor(min(_PARALLEL_REQUESTS, len(items))) as pool:
-            return list(pool.map(function, items))
+    def _each(self, ask: Callable[[T], R], items: Sequence[T], requests: int = 1) -> list[R | None]:
+        """Ask about all items at once, with these requests for each; None for an item that no longer exists."""
+
+        def ask_if_exists(item: T) -> R | None:
+            with contextlib.suppress(AdminNotFound):
+                return ask(item)
+            return None
+
+        self.requests += requests * len(items)
+        with ThreadPoolExecutor(min(_PARALLEL_REQUESTS, len(items)) or 1) as pool:
+            return list(pool.map(ask_if_exists, items))
 
 
 def _batches(facts: TopicFacts) -> Iterable[Position]:
@@ -272,7 +250,7 @@ def _batches(facts: TopicFacts) -> Iterable[Position]:
     waiting = (
         position
         for position, one in sorted(facts.entries.items())
-        if one.message_count > 1 and facts.is_unacknowledged(position, keys.KEY_SHARED)
+        if one.message_count > 1 and facts.is_unacknowledged(position, consumers.KEY_SHARED)
     )
     return islice(waiting, _BATCHES)
 
@@ -293,12 +271,12 @@ RULES: tuple[Callable[[TopicFacts], Iterator[Finding]], ...] = (
     chunked.find_chunks,
     consumers.find_stalled,
     consumers.find_storms,
-    keys.find_uncovered_slots,
-    keys.find_blocked_slots,
-    keys.find_mixed_batches,
-    readers.find_unread_letters,
+    consumers.find_uncovered_slots,
+    consumers.find_blocked_slots,
+    consumers.find_mixed_batches,
+    storage.find_unread_letters,
     storage.find_expiring,
-    readers.find_lagging_readers,
+    storage.find_lagging_readers,
     storage.find_quotas,
     storage.find_kept_ledgers,
     storage.find_never_compacted,

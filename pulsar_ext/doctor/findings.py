@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping  # noqa: TC003  # dataclasses are read at run time
+from collections.abc import Iterator, Mapping, Sequence, Sized
 from dataclasses import asdict, dataclass, field, fields
-from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from itertools import chain, islice
+from typing import Any, Literal, TypedDict
 
+from pulsar_ext.admin import (
+    CursorInfo,
+    EntryMetadata,
+    InternalStats,
+    NamespacePolicies,
+    SchemaInfo,
+    SubscriptionStats,
+    TopicStats,
+)
 from pulsar_ext.errors import InvalidUse
 from pulsar_ext.ids.position import Ledgers, Position
 from pulsar_ext.ids.topic_name import TopicName
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence, Sized
-
-    from pulsar_ext.admin import (
-        CursorInfo,
-        EntryMetadata,
-        InternalStats,
-        NamespacePolicies,
-        SchemaInfo,
-        SubscriptionStats,
-        TopicStats,
-    )
-
 
 _COMPACTION = "__compaction"
 
@@ -112,22 +107,12 @@ class Run:
 
 def unacknowledged_runs(ledgers: Ledgers, cursor: CursorInfo) -> list[Run]:
     """Return the runs of unacknowledged entries of a cursor in order; the time is linear in its ranges."""
-    end = 0 if ledgers.last is None else ledgers.up_to(ledgers.last)
-    edges = [ledgers.up_to(cursor.mark_delete_position)]
-    acknowledged = 0
-    for one in cursor.individually_deleted:
-        begin, stop = max(ledgers.up_to(one.after), edges[-1]), ledgers.up_to(one.last)
-        if stop > begin:
-            edges += (begin, stop)
-            acknowledged += stop - begin
-    edges.append(end)
-    runs = []
-    for index, (after, last) in enumerate(pairwise(edges)):
-        if index % 2:
-            acknowledged -= last - after
-        elif last > after:
-            runs.append(Run(after + 1, last, acknowledged))
-    return runs
+    found = list(ledgers.unacknowledged(cursor.mark_delete_position, cursor.individually_deleted))
+    runs, waiting = [], 0
+    for first, last in reversed(found):
+        runs.append(Run(first, last, ledgers.entries - last - waiting))
+        waiting += last - first + 1
+    return runs[::-1]
 
 
 @dataclass(frozen=True)
@@ -147,7 +132,6 @@ class TopicFacts:
     schemas: Mapping[int, SchemaInfo] | None = None  # existing versions; None if not requested
     ledgers: Ledgers = field(init=False, repr=False, compare=False)
     runs: Mapping[str, Sequence[Run]] = field(init=False, repr=False, compare=False)
-    """Unacknowledged runs of each cursor."""
 
     def __post_init__(self) -> None:
         ledgers = Ledgers(self.internal.ledger_sizes())
@@ -156,10 +140,7 @@ class TopicFacts:
         object.__setattr__(self, "runs", runs)
 
     def subscriptions(self, kind: str | None = None) -> Iterator[tuple[str, SubscriptionStats]]:
-        """Yield each durable subscription to inspect, of one type or of all, that both statistics have.
-
-        A subscription may be created or deleted between the two requests. Readers and the compaction are excluded.
-        """
+        """Yield each durable subscription to inspect, of one type or of all, that both requests' statistics have."""
         for name, stats in self.stats.subscriptions.items():
             asked = name == self.only if self.only is not None else name != _COMPACTION
             if asked and name in self.internal.cursors and stats.durable and kind in (None, stats.type):
@@ -177,20 +158,12 @@ class TopicFacts:
 
     def position(self, number: int) -> Position:
         """Return the position of the entry with a number."""
-        found = self.ledgers.number(number)
-        if found is None:
-            raise InvalidUse(f"{self.name} has no entry {number}")
-        return found
+        return self.ledgers[number]
 
     def first_unacknowledged(self, subscription: str, limit: int) -> list[Position]:
         """Return the first unacknowledged entries of a subscription in order, at most `limit`."""
-        found: list[Position] = []
-        for run in self.runs[subscription]:
-            room = limit - len(found)
-            found += (self.position(number) for number in range(run.first, min(run.last + 1, run.first + room)))
-            if len(found) >= limit:
-                break
-        return found
+        numbers = chain.from_iterable(range(run.first, run.last + 1) for run in self.runs[subscription])
+        return list(map(self.position, islice(numbers, max(int(limit), 0))))
 
     def number_of(self, position: Position) -> int:
         """Return the 1-based number of an entry."""

@@ -13,21 +13,15 @@ from __future__ import annotations
 
 import enum
 import operator
-from typing import TYPE_CHECKING, ClassVar
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pulsar_ext._native.core import held, id_reader, plain_id, serialized
-from pulsar_ext._native.handles import MessageIdHandle
+from pulsar_ext._native.handles import MessageHandle, MessageIdHandle
 from pulsar_ext._native.messages import InnerMessageId, deserialize_inner, inner_id_of
 from pulsar_ext._wire.message_id_data import FIRST_CHUNK_TAG, MessageIdData, decode, encode, has_first_chunk, is_plain
 from pulsar_ext.errors import InvalidMessageId
-
-from .text import OrderKey, read_text, text_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-    from typing import Any
-
-    from pulsar_ext._native.handles import MessageHandle
 
 
 class Origin(enum.Enum):
@@ -46,8 +40,16 @@ class Origin(enum.Enum):
         return Origin.BYTES if self is Origin.LIVE else self
 
 
+OrderKey = tuple[int, int, int, int]
+"""Ledger, entry, partition and batch index: the order of Java's ids."""
+
+_JAVA = re.compile(r"(-?\d{1,19}):(-?\d{1,19})(?::(-?\d{1,10}))?(?::(-?\d{1,10}))?", re.ASCII)
+_OFFICIAL = re.compile(r"\((-?\d{1,19}),(-?\d{1,19}),(-?\d{1,10}),(-?\d{1,10})\)", re.ASCII)
+_SHOWN = 60
+"""Length to which an invalid text is cut in an error."""
 _MAX_POSITION = (1 << 63) - 1
 _MAX_INDEX = (1 << 31) - 1
+_NUMBERS = ("ledger_id", "entry_id", "partition", "batch_index")
 
 
 def bare(fields: MessageIdData) -> MessageIdData:
@@ -56,12 +58,7 @@ def bare(fields: MessageIdData) -> MessageIdData:
 
 
 def _dict_of(fields: MessageIdData) -> dict[str, object]:
-    named: dict[str, object] = {
-        "ledger_id": fields.ledger_id,
-        "entry_id": fields.entry_id,
-        "partition": fields.partition,
-        "batch_index": fields.batch_index,
-    }
+    named: dict[str, object] = {name: getattr(fields, name) for name in _NUMBERS}
     if fields.batch_size:
         named["batch_size"] = fields.batch_size
     if fields.first_chunk is not None:
@@ -84,6 +81,21 @@ def _fields_of(fields: Mapping[str, Any], *, nested: bool = False) -> MessageIdD
         raise InvalidMessageId(f"Expected a message id in the format of to_dict(): {error} is missing.") from None
     except (TypeError, AttributeError) as error:
         raise InvalidMessageId(f"Expected a message id in the format of to_dict(): {error!r}.") from None
+
+
+def _numbers_of_text(text: str) -> list[OrderKey]:
+    """Return the numbers of an id's text, or of its first and last chunk, separated by a semicolon; -1 if missing."""
+    if not isinstance(text, str):
+        raise InvalidMessageId(f"The text of a message id must be a str, got {type(text).__name__}.")
+    matches = [_JAVA.fullmatch(part) or _OFFICIAL.fullmatch(part) for part in text.strip().split(";")]
+    found = [match.groups(default="-1") for match in matches if match is not None]
+    if len(found) < len(matches) or len(found) > 2:  # noqa: PLR2004  # first and last chunk
+        shown = text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
+        raise InvalidMessageId(
+            f"{shown!r} is not a message id; expected 'ledger:entry:partition', "
+            "'ledger:entry:partition:batch_index' or, for a chunked message, 'first;last'."
+        )
+    return [(int(ledger), int(entry), int(partition), int(batch)) for ledger, entry, partition, batch in found]
 
 
 def _integer(value: object) -> int:
@@ -192,7 +204,7 @@ class MessageId(MessageIdHandle):
         Raises:
             InvalidMessageId: the text has another format.
         """
-        ids = [MessageId(partition, ledger, entry, batch) for ledger, entry, partition, batch in read_text(text)]
+        ids = [MessageId(partition, ledger, entry, batch) for ledger, entry, partition, batch in _numbers_of_text(text)]
         return ids[0] if len(ids) == 1 else ChunkMessageId(*ids)
 
     @classmethod
@@ -233,7 +245,9 @@ class MessageId(MessageIdHandle):
 
     def to_text(self) -> str:
         """Return Java's `toString()`: `ledger:entry:partition`, with `:batch_index` for a message in a batch."""
-        return text_of(self.order_key())
+        ledger, entry, partition, batch = self.order_key()
+        text = f"{ledger}:{entry}:{partition}"
+        return text if batch == -1 else f"{text}:{batch}"
 
     def serialize(self) -> bytes:
         """Return the bytes that clients in every language can deserialize.

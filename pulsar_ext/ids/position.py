@@ -106,11 +106,7 @@ class PositionRanges:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Return the ranges of a text such as `[(9:2..9:3],(9:5..10:0]]`, the form of `individuallyDeletedMessages`.
-
-        Raises:
-            InvalidMessageId: the text is not a list of ranges that are open below and closed above.
-        """
+        """Return the ranges of a text `[(9:2..9:3],(9:5..10:0]]`, of statistics, or raise `InvalidMessageId`."""
         if not _RANGES.fullmatch(text):
             raise InvalidMessageId(f"Not a list of position ranges, open below and closed above: {text!r}")
         numbers = list(map(int, _NUMBER.findall(text)))
@@ -126,29 +122,19 @@ def _check_long(numbers: Sequence[int], text: str) -> None:
 
 
 class Ledgers:
-    """Number of entries in each ledger of a topic, and arithmetic with their positions.
-
-    They are given as `(ledger_id, entries)` in any order. Empty ledgers are ignored: the open one is empty at first,
-    and a fenced one may have stayed empty.
-    """
+    """Arithmetic with the positions of a topic, by `(ledger_id, entries)` in any order; empty ledgers are ignored."""
 
     def __init__(self, sizes: Iterable[tuple[int, int]]) -> None:
         self._sizes = sorted((ledger_id, entries) for ledger_id, entries in sizes if entries > 0)
         self._ids = [ledger_id for ledger_id, _ in self._sizes]
         self._before = [0, *accumulate(entries for _, entries in self._sizes)]
+        self.entries = self._before[-1]
+        """The number of entries of the topic."""
+        self.last = Position(self._ids[-1], self._sizes[-1][1] - 1) if self._sizes else None
+        """The last entry of the topic, None if it has none."""
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
         return iter(self._sizes)
-
-    @property
-    def last(self) -> Position | None:
-        """The last entry of the topic, None if it has none."""
-        return Position(self._ids[-1], self._sizes[-1][1] - 1) if self._sizes else None
-
-    @property
-    def entries(self) -> int:
-        """The number of entries of the topic."""
-        return self._before[-1]
 
     def up_to(self, position: Position) -> int:
         """Return the number of entries up to and including a position, which need not be an entry's."""
@@ -179,16 +165,14 @@ class Ledgers:
         return self.number(self.up_to(position) + 1)
 
     def unacknowledged(self, mark_delete: Position, deleted: Iterable[PositionRange]) -> Iterator[tuple[int, int]]:
-        """Yield the numbers of the first and the last entry of each run of entries that a cursor does not acknowledge.
-
-        Acknowledged are the entries up to the mark-delete position, and those in ranges after it, in order.
-        """
+        """Yield first and last number of each run of entries after a mark-delete position, outside of the ranges."""
         at = self.up_to(mark_delete)
         for one in deleted:
-            before = self.up_to(one.after)
-            if before > at:
-                yield at + 1, before
-            at = max(at, self.up_to(one.last))
+            before, last = self.up_to(one.after), self.up_to(one.last)
+            if last > max(before, at):  # otherwise it has no stored entry
+                if before > at:
+                    yield at + 1, before
+                at = last
         if at < self.entries:
             yield at + 1, self.entries
 

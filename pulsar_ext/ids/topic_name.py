@@ -23,19 +23,7 @@ _MAX_PARTITION = 2**31 - 1
 
 @dataclass(frozen=True, slots=True, order=True)
 class TopicName:
-    """A topic's full name in four parts.
-
-    `str()` returns the full name, `persistent://tenant/namespace/name`, in the notation of the broker and the clients.
-
-    Args:
-        domain: `persistent` or `non-persistent`.
-        tenant: ASCII letters, digits and any of `-=:._`.
-        namespace: the namespace's local name, of the same characters.
-        name: the topic's local name: any text but a slash.
-
-    Raises:
-        InvalidTopic: a part is empty or has an invalid character.
-    """
+    """A topic's full name in four parts, or `InvalidTopic`; its text is `persistent://tenant/namespace/name`."""
 
     domain: str
     tenant: str
@@ -57,13 +45,7 @@ class TopicName:
 
     @classmethod
     def parse(cls, text: str | TopicName) -> Self:
-        """Return the name of a text: `topic`, `tenant/namespace/topic` or the full form with its domain.
-
-        `topic` alone is in `persistent://public/default`. A `TopicName` is returned unchanged.
-
-        Raises:
-            InvalidTopic: the text is not a topic's name.
-        """
+        """Return the name of `topic`, in `persistent://public/default`, `tenant/namespace/topic` or a full name."""
         if isinstance(text, cls):
             return text
         if not isinstance(text, str) or not text:
@@ -122,11 +104,7 @@ class TopicName:
         return TopicName(self.domain, self.tenant, self.namespace, self.name.rpartition("-partition-")[0])
 
     def partition(self, index: int) -> TopicName:
-        """Return the name of the partition `index` of this topic.
-
-        Raises:
-            InvalidTopic: the index is negative or too large, or this is a partition's name.
-        """
+        """Return the name of the partition `index` of this topic, which is not a partition itself."""
         if self.is_partition or not 0 <= index <= _MAX_PARTITION:
             raise InvalidTopic(f"{self} has no partition {index!r}")
         return TopicName(self.domain, self.tenant, self.namespace, f"{self.name}-partition-{index}")
@@ -137,11 +115,7 @@ class TopicName:
 
     @property
     def rest_path(self) -> str:
-        """Path for the admin REST API: `domain/tenant/namespace/name`, percent-encoded.
-
-        Raises:
-            InvalidTopic: a part is `.` or `..`, which URL libraries and the broker interpret as path steps.
-        """
+        """Path for the admin REST API: `domain/tenant/namespace/name`, percent-encoded."""
         if {self.tenant, self.namespace, self.name} & {".", ".."}:
             raise InvalidTopic(f"{self} cannot be addressed over REST: '.' and '..' are steps in a URL's path")
         # The broker decodes with java.net.URLDecoder, which reads a plus as a space, so every character is quoted.

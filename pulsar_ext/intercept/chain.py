@@ -9,34 +9,25 @@ from __future__ import annotations
 
 import logging
 import weakref
+from collections.abc import Callable, Iterable
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 import pulsar
 
-from pulsar_ext._native.results import exception_of
+from pulsar_ext._native.messages import InnerMessage, InnerMessageId
+from pulsar_ext._native.results import Result, exception_of
 from pulsar_ext._native.signatures import with_signature_of
+from pulsar_ext._runtime.callbacks import SendCallback
+from pulsar_ext._runtime.context import ClientContext
 from pulsar_ext.errors import InvalidUse
-from pulsar_ext.ids.message_id import from_inner
+from pulsar_ext.ids.message_id import MessageId, from_inner
 from pulsar_ext.message import Message, handled_in, received
-from pulsar_ext.produce.options import named_options
-from pulsar_ext.produce.outcome import DUPLICATE_MESSAGE, BulkOutcome, duplicate_message
-from pulsar_ext.produce.sender import WrappingSender, check_callback, post_each
+from pulsar_ext.produce.options import Columns, Options, named_options
+from pulsar_ext.produce.outcome import DUPLICATE_MESSAGE, BulkOutcome, SentMany, duplicate_message
+from pulsar_ext.produce.sender import Sender, WrappingSender, check_callback, post_each
 
 from .interfaces import ConsumerInterceptor, Interceptor, OutgoingMessage, ProducerInterceptor, ReaderInterceptor
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from pulsar_ext._native.messages import InnerMessage, InnerMessageId
-    from pulsar_ext._native.results import Result
-    from pulsar_ext._runtime.callbacks import SendCallback
-    from pulsar_ext._runtime.context import ClientContext
-    from pulsar_ext.ids.message_id import MessageId
-    from pulsar_ext.produce.options import Columns, Options
-    from pulsar_ext.produce.outcome import SentMany
-    from pulsar_ext.produce.sender import Sender
-
 
 _log = logging.getLogger("pulsar_ext")
 
@@ -87,10 +78,6 @@ class Chain(Generic[I]):
         """Call a method of each interceptor; log its errors."""
         for one in self.interceptors:
             _call_logged(getattr(one, method), *args)
-
-    def partitions_changed(self, topic: str, partitions: int) -> None:
-        """Call the interceptors because a topic has more partitions."""
-        self.notify("on_partitions_change", topic, partitions)
 
     def close(self) -> None:
         """Close the interceptors; a second call has no effect."""
@@ -238,7 +225,7 @@ class PartitionWatch:
                 continue
             known, self._known[topic] = self._known.get(topic, count), count
             if count > known:  # it is less if the client has connected to another cluster
-                self._chain.partitions_changed(topic, count)
+                self._chain.notify("on_partitions_change", topic, count)
         return _POLL_SECONDS
 
     def close(self) -> None:

@@ -7,18 +7,15 @@ be thread-safe and must not block on the client. Its errors are logged, and then
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from datetime import timedelta
-
-    from pulsar_ext.ids.message_id import MessageId
-    from pulsar_ext.message import Message
-    from pulsar_ext.produce.options import Options
-
+from pulsar_ext.ids.message_id import MessageId
+from pulsar_ext.message import Message
+from pulsar_ext.produce.options import Options
 
 _NO_PROPERTIES: Mapping[str, str] = MappingProxyType({})
 
@@ -67,8 +64,7 @@ class OutgoingMessage:
 
     def options(self) -> Options:
         """Return the arguments of its send by name, except the value."""
-        options = {name: getattr(self, name) for name in _OPTIONS}
-        given = {name: value for name, value in options.items() if value is not None}
+        given = {name: value for name in _OPTIONS if (value := getattr(self, name)) is not None}
         if isinstance(self.properties, MappingProxyType):
             given["properties"] = dict(self.properties)
             if not self.properties:

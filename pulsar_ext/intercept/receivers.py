@@ -5,33 +5,25 @@ A Ctrl-C loses no message between a receive and the application, while intercept
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache, partial
 from threading import get_ident
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import pulsar
 
 from pulsar_ext._native.messages import InnerMessage
 from pulsar_ext._native.results import AlreadyClosed
 from pulsar_ext.consumer import Consumer
+from pulsar_ext.message import Message
 from pulsar_ext.reader import Reader
-from pulsar_ext.receive.order import Part, TransitionSubscriber
+from pulsar_ext.receive.order import Part, Transition, TransitionSubscriber
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from pulsar_ext.message import Message
-    from pulsar_ext.receive.order import Transition
-
-    from .chain import ConsumerChain, ReaderChain, ReceiverChain
+from .chain import ConsumerChain, ReaderChain, ReceiverChain
 
 
 class InterceptedDelivery(TransitionSubscriber):
-    """Delivery of messages through interceptors.
-
-    Messages that a thread had received when a Ctrl-C ended its call are returned first by its next call, as by
-    `Interrupted`.
-    """
+    """Delivery through interceptors; a thread's next call first returns messages kept by a Ctrl-C: `Interrupted`."""
 
     part = Part.INTERCEPTED
 
@@ -130,14 +122,12 @@ class _Notifying(Consumer):
     ) -> None:
         if isinstance(message, InnerMessage | pulsar.Message) and type(message) is not self._message_class_:
             message = self._own(message)  # altered by an interceptor, or of another consumer
-        error = None
         try:
             acknowledge(message)
-        except BaseException as raised:
-            error = raised
-            raise
-        finally:
+        except BaseException as error:
             notify(self._as_shown, message, error)
+            raise
+        notify(self._as_shown, message, None)
 
     @property
     def _as_shown(self) -> object:

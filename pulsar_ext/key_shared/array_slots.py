@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import mmh3
@@ -10,8 +11,6 @@ import numpy as np
 from pulsar_ext.errors import InvalidUse
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
     import pyarrow as pa
     from numpy.typing import NDArray
 

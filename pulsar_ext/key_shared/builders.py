@@ -9,39 +9,31 @@ is validated that needs a broker, before the last call.
 from __future__ import annotations
 
 import contextlib
+import re
 import warnings
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import pulsar
 
+from pulsar_ext._native.signatures import Arguments, binding
+from pulsar_ext._runtime.context import ClientContext
+from pulsar_ext.consumer import Consumer
 from pulsar_ext.errors import AdminError, InvalidUse, SlotsNotCovered
+from pulsar_ext.ids.message_id import AnyMessageId
+from pulsar_ext.intercept.interfaces import Interceptor
+from pulsar_ext.message import Message
+from pulsar_ext.reader import Reader
+from pulsar_ext.schema.typed import TypedSchema
 
-from .consumer import check_key_shared, check_on_misrouted, open_range_consumer, sticky_ranges_of
+from .consumer import OnMisrouted, check_key_shared, check_on_misrouted, open_range_consumer, sticky_ranges_of
 from .coverage import UncoveredSlotsWarning, had_subscription, wait_for_cover
-from .hash_ranges import as_ranges
-
-if TYPE_CHECKING:
-    import re
-    from collections.abc import Callable, Mapping, Sequence
-
-    from pulsar_ext._native.signatures import Arguments, binding
-    from pulsar_ext._runtime.context import ClientContext
-    from pulsar_ext.consumer import Consumer
-    from pulsar_ext.ids.message_id import AnyMessageId
-    from pulsar_ext.intercept.interfaces import Interceptor
-    from pulsar_ext.message import Message
-    from pulsar_ext.reader import Reader
-    from pulsar_ext.schema.typed import TypedSchema
-
-    from .consumer import OnMisrouted
-    from .hash_ranges import KeyHashRange, KeyHashRanges
-    from .hashing import KeyFormsMode
+from .hash_ranges import KeyHashRange, KeyHashRanges, as_ranges
+from .hashing import KeyFormsMode
 
 
 class _Builder:
-    """Base of both builders: options by name."""
-
     def __init__(self, context: ClientContext, schema: type | TypedSchema | None = None) -> None:
         self._context = context
         self._options: Arguments = {} if schema is None else {"schema": schema}

@@ -16,29 +16,22 @@ from collections.abc import Callable
 from functools import partial
 from itertools import repeat
 from threading import get_ident
-from typing import TYPE_CHECKING, Literal, Self
+from typing import Literal, Self
 
 import pulsar
 
-from pulsar_ext._native.signatures import named_arguments
-from pulsar_ext.consumer import Consumer
+from pulsar_ext._native.messages import InnerMessage
+from pulsar_ext._native.signatures import Arguments, binding, named_arguments
+from pulsar_ext._runtime.context import ClientContext
+from pulsar_ext.consumer import Consumer, Subscription
 from pulsar_ext.errors import InvalidKeyHashRange, InvalidUse, MisroutedMessage
 from pulsar_ext.ids.message_id import from_inner
 from pulsar_ext.intercept.chain import ConsumerChain
 from pulsar_ext.message import Message
 from pulsar_ext.receive.filter import FilteredSource
 
-from .hash_ranges import KeyHashRanges, SlotFilter, as_ranges
-from .hashing import KeyForms
-
-if TYPE_CHECKING:
-    from pulsar_ext._native.messages import InnerMessage
-    from pulsar_ext._native.signatures import Arguments, binding
-    from pulsar_ext._runtime.context import ClientContext
-    from pulsar_ext.consumer import Subscription
-
-    from .hash_ranges import KeyHashRange
-    from .hashing import KeyFormsMode
+from .hash_ranges import KeyHashRange, KeyHashRanges, SlotFilter, as_ranges
+from .hashing import KeyForms, KeyFormsMode
 
 
 class KeySharedPolicy(pulsar.ConsumerKeySharedPolicy, pulsar.KeySharedPolicy):  # type: ignore[misc]  # untyped officially
@@ -142,6 +135,7 @@ class RangeConsumer(Consumer):
 
     __slots__ = ("_filter", "_on_misrouted", "_own_slots", "key_hash_ranges", "misrouted")
 
+    _screens_ = True  # Python checks each message before it is delivered to the application
     key_hash_ranges: KeyHashRanges
     misrouted: int
     _own_slots: SlotFilter
@@ -164,11 +158,6 @@ class RangeConsumer(Consumer):
         self._source = self._filter
         self._order.make_redelivery_filter = None
         return self
-
-    @property
-    def _screens_(self) -> bool:
-        """True: Python checks each message before it is delivered to the application."""
-        return True
 
     def batch_receive(self) -> list[Message]:
         """Receive several messages at once, limited by the `batch_receive_policy`.

@@ -12,26 +12,21 @@ read.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from pulsar_ext._native import threads
 from pulsar_ext._wire.batch_payload import IS_BASE64, ORDERING_KEY, PARTITION_KEY, SEQUENCE_ID, batch_metadata
+from pulsar_ext.admin import PulsarAdmin, SubscriptionStats
 from pulsar_ext.errors import AdminError, AdminNotFound, InvalidUse, SlotsNotCovered
-from pulsar_ext.ids.position import Ledgers
+from pulsar_ext.ids.position import Ledgers, Position
 from pulsar_ext.ids.text import counted
 from pulsar_ext.ids.topic_name import TopicName
 
 from .hash_ranges import KeyHashRange, KeyHashRanges
 from .hashing import LAST, auto_split_slot, key_slot, sticky_key
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from pulsar_ext.admin import PulsarAdmin, SubscriptionStats
-    from pulsar_ext.ids.position import Position
-
 
 _POLL_SECONDS = 0.1
 _UNASSIGNED = KeyHashRanges([KeyHashRange(0, 0)])

@@ -9,23 +9,16 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
-from pulsar_ext._native.messages import sequence_id_of
+from pulsar_ext._native.messages import InnerMessage, sequence_id_of
 from pulsar_ext._wire.batch_payload import bytes_of_base64
 from pulsar_ext.errors import InvalidKeyHashRange, InvalidUse
 
-from .hashing import LAST, SLOTS, KeyForm, key_slot, sticky_key
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pulsar_ext._native.messages import InnerMessage
-
-    from .hashing import KeyForms
+from .hashing import LAST, SLOTS, KeyForm, KeyForms, key_slot, sticky_key
 
 _RANGE = re.compile(r"\s*\[?\s*(-?\d{1,9})\s*[-,]\s*(-?\d{1,9})\s*\]?\s*", re.ASCII)
 
@@ -286,10 +279,7 @@ _MAX_CACHED = 100_000
 
 
 class SlotFilter:
-    """Filter of native messages by slot.
-
-    `decided` caches the result for keys of messages without an ordering key; it is cleared when it becomes large.
-    """
+    """Filter of native messages by slot; `decided` caches results by key, for messages without an ordering key."""
 
     __slots__ = ("_forms", "decided", "ranges")
 

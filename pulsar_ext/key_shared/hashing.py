@@ -17,27 +17,24 @@ import binascii
 import logging
 import time
 import warnings
-from collections import OrderedDict
+from collections.abc import Callable
 from enum import Enum
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Literal
 
 import mmh3
 
 from pulsar_ext._native.locks import Lock
+from pulsar_ext._native.messages import InnerMessage
 from pulsar_ext._runtime.retry import retry
 from pulsar_ext._wire.batch_payload import IS_BASE64, PARTITION_KEY, batch_metadata
 from pulsar_ext._wire.message_id_data import has_first_chunk
+from pulsar_ext.admin import EntryMetadata, PulsarAdmin
 from pulsar_ext.errors import AdminError, AdminNotFound, AdminUnauthorized, AdminUnavailable, InvalidUse
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import numpy as np
     from numpy.typing import NDArray
-
-    from pulsar_ext._native.messages import InnerMessage
-    from pulsar_ext.admin import EntryMetadata, PulsarAdmin
 
     from .array_slots import Keys
 
@@ -188,7 +185,7 @@ class KeyForms:
         self._admin = admin
         self._mode = mode
         self._lock = Lock()
-        self._batches: OrderedDict[tuple[str, int, int], list[KeyForm]] = OrderedDict()
+        self._forms_of_batch = lru_cache(_MAX_CACHED_BATCHES)(self._read_batch)
         self._texts: dict[tuple[str, str], KeyForm] = {}
         self._streaks: dict[tuple[str, bool], tuple[KeyForm, int] | None] = {}
         self._unreadable: set[str] = set()
@@ -202,17 +199,7 @@ class KeyForms:
         return self._mode != "text" and not self._without_admin
 
     def form_of(self, inner: InnerMessage, text: str) -> KeyForm:
-        """Return the form of a native message's key.
-
-        Args:
-            inner: the native message.
-            text: its key, as the C++ client shows it.
-
-        Raises:
-            AdminError: the admin API does not answer in "exact" mode, or has stopped answering for a minute.
-            InvalidUse: in "exact" mode, the message is in an unreadable batch, such as an encrypted one, or in
-                compressed chunks, which the broker cannot show.
-        """
+        """Return the form of a message's key, shown as `text`; in "exact" mode, raise if it is unknown."""
         usual = KeyForm.TEXT if text else KeyForm.NONE
         if not self.asks:
             return usual
@@ -288,20 +275,13 @@ class KeyForms:
             if found is None:
                 return None
             return _form(has_key=found.partition_key is not None, is_base64=found.partition_key_b64_encoded)
-        batch_key = (topic, ledger, entry)
-        with self._lock:
-            forms = self._batches.get(batch_key)
-        if forms is None:
-            batch = self._admin().entry(topic, ledger, entry, payload=True)
-            size = batch.num_messages_in_batch
-            forms = batch_forms(batch.payload or b"", size) if size is not None and not batch.encrypted else None
-            if forms is None:
-                return None
-            with self._lock:
-                self._batches[batch_key] = forms
-                if len(self._batches) > _MAX_CACHED_BATCHES:
-                    self._batches.popitem(last=False)
-        return forms[index] if index < len(forms) else None
+        forms = self._forms_of_batch(topic, ledger, entry)
+        return forms[index] if forms is not None and index < len(forms) else None
+
+    def _read_batch(self, topic: str, ledger: int, entry: int) -> list[KeyForm] | None:
+        batch = self._admin().entry(topic, ledger, entry, payload=True)
+        size = batch.num_messages_in_batch
+        return batch_forms(batch.payload or b"", size) if size is not None and not batch.encrypted else None
 
     def _chunk(self, inner: InnerMessage) -> EntryMetadata | None:
         """Return the headers of a message's last chunk; None if unavailable, such as those of a compressed message."""

@@ -4,26 +4,19 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, Literal
+from pathlib import Path
+from typing import Literal
 
+from pulsar_ext._native.messages import InnerMessage
+from pulsar_ext._runtime.context import ClientContext
 from pulsar_ext.errors import InvalidUse, MissingExtra
 from pulsar_ext.ids.message_id import MessageId
 
 from .hash_ranges import ALL, KeyHashRange, KeyHashRanges, SlotFilter, check_parts
-from .hashing import LAST, SLOTS, KeyForms
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from pulsar_ext._native.messages import InnerMessage
-    from pulsar_ext._runtime.context import ClientContext
-    from pulsar_ext.reader import Reader
-
-    from .hashing import KeyFormsMode
-
+from .hashing import LAST, SLOTS, KeyForms, KeyFormsMode
+from .reader import RangeReader
 
 _BISECTIONS = 60
 _ROUNDING = 1e-12
@@ -129,18 +122,15 @@ def read_histogram(
 
 
 def _read_weights(
-    reader: Reader,
+    reader: RangeReader,
     slot_of: Callable[[InnerMessage], int],
     by: Literal["messages", "bytes"],
     progress: Callable[[int], object] | None,
 ) -> Counter[int]:
     """Read all available messages. Separate from the closing of the reader: see `_native/locks.py`."""
     weights: Counter[int] = Counter()
-    count = 0
-    while reader.has_message_available():
-        inner = reader.read_next().inner
-        weights[slot_of(inner)] += inner.length() if by == "bytes" else 1
-        count += 1
+    for count, message in enumerate(reader, 1):
+        weights[slot_of(message.inner)] += message.inner.length() if by == "bytes" else 1
         if progress is not None and not count % _REPORT_EVERY:
             progress(count)
     return weights

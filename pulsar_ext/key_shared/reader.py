@@ -7,33 +7,25 @@ loss or overlap.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import pulsar
 
 from pulsar_ext._native.messages import InnerMessage
+from pulsar_ext._native.signatures import Arguments
+from pulsar_ext._runtime.context import ClientContext
+from pulsar_ext.admin import PulsarAdmin
 from pulsar_ext.errors import AdminError, AdminNotFound, InvalidUse, NoSuchTopic
+from pulsar_ext.intercept.chain import ReaderChain
+from pulsar_ext.message import Message
 from pulsar_ext.reader import Reader
-from pulsar_ext.receive.order import Part, TransitionSubscriber
+from pulsar_ext.receive.compacted import CompactionFilter
+from pulsar_ext.receive.order import Part, Transition, TransitionSubscriber
 
-from .hash_ranges import KeyHashRanges, SlotFilter, as_ranges
-from .hashing import KeyForms
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from pulsar_ext._native.signatures import Arguments
-    from pulsar_ext._runtime.context import ClientContext
-    from pulsar_ext.admin import PulsarAdmin
-    from pulsar_ext.intercept.chain import ReaderChain
-    from pulsar_ext.message import Message
-    from pulsar_ext.receive.compacted import CompactionFilter
-    from pulsar_ext.receive.order import Transition
-
-    from .hash_ranges import RangesLike
-    from .hashing import KeyFormsMode
-
+from .hash_ranges import KeyHashRanges, RangesLike, SlotFilter, as_ranges
+from .hashing import KeyForms, KeyFormsMode
 
 _ordering_key, _partition_key = InnerMessage.ordering_key, InnerMessage.partition_key
 """Unbound methods, which save one call per message."""
@@ -48,11 +40,9 @@ class _ChangeListener(TransitionSubscriber):
         self._do = do
 
     def on_after(self, _: Transition, /) -> None:
-        """Call the function."""
         self._do()
 
     def on_reopen(self, *_: object) -> None:
-        """Call the function."""
         self._do()
 
 

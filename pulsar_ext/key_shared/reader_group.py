@@ -18,41 +18,33 @@ import logging
 import time
 import uuid
 from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final, Literal, Self
+from typing import Final, Literal, Self
 
 import pulsar
 
 from pulsar_ext._native.locks import OwnedLock
+from pulsar_ext._native.messages import InnerMessage, InnerMessageId
 from pulsar_ext._native.results import AlreadyClosed
+from pulsar_ext._runtime.context import ClientContext
 from pulsar_ext._wire.message_id_data import decode
 from pulsar_ext.chunks.leftovers import ends_in_incomplete_message
 from pulsar_ext.chunks.resolver import seek_time
+from pulsar_ext.consumer import Subscription
 from pulsar_ext.errors import AdminError, InvalidKeyHashRange, InvalidUse, MisroutedMessage
-from pulsar_ext.ids.message_id import ChunkMessageId, MessageId
+from pulsar_ext.ids.message_id import AnyMessageId, ChunkMessageId, MessageId
 from pulsar_ext.ids.position import Position
 from pulsar_ext.ids.topic_name import TopicName
+from pulsar_ext.message import Message
 from pulsar_ext.receive.order import Transition
 
-from .consumer import KeySharedPolicy, RangeConsumer, open_filtering_consumer
-from .coverage import probe_batches, wait_for_cover
-from .hash_ranges import KeyHashRanges, as_ranges
+from .consumer import KeySharedPolicy, OnMisrouted, RangeConsumer, open_filtering_consumer
+from .coverage import KeyCover, probe_batches, wait_for_cover
+from .hash_ranges import KeyHashRanges, RangesLike, SlotFilter, as_ranges
+from .hashing import KeyFormsMode
 from .reader import RangeReader, check_topic_exists
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from pulsar_ext._native.messages import InnerMessage, InnerMessageId
-    from pulsar_ext._runtime.context import ClientContext
-    from pulsar_ext.consumer import Subscription
-    from pulsar_ext.ids.message_id import AnyMessageId
-    from pulsar_ext.message import Message
-
-    from .consumer import OnMisrouted
-    from .hash_ranges import RangesLike, SlotFilter
-    from .hashing import KeyFormsMode
-
 
 _SHIFT: Final = 15
 """A block has the bits of 32,768 consecutive entries of one ledger."""
@@ -74,11 +66,6 @@ class DeliveryRecord:
         self._blocks: OrderedDict[_Entry, bytearray] = OrderedDict()
         self._partial: dict[_Entry, int] = {}
         self._bytes = 0
-
-    @property
-    def size(self) -> tuple[int, int]:
-        """Bytes of memory for entries, and number of partially delivered batches."""
-        return self._bytes, len(self._partial)
 
     def has(self, entry: _Entry, index: int) -> bool:
         """Return whether a message is recorded; `index` is its batch index, or -1."""
@@ -231,10 +218,7 @@ class GroupReader(RangeConsumer):
         return True
 
     def _has_next(self) -> bool:
-        """Return whether the next receive returns at once; wait up to 100 ms for a message.
-
-        The message is not taken, because a delivered message is recorded and acknowledged.
-        """
+        """Return whether the next receive returns at once, after 100 ms at most; nothing is recorded."""
         try:
             if not any(self._filter.kept):
                 self._filter.fetch()
@@ -320,7 +304,7 @@ _log = logging.getLogger("pulsar_ext.keys")
 
 
 @dataclass(eq=False, repr=False)
-class RangeReaderGroup:
+class RangeReaderGroup(contextlib.AbstractContextManager["RangeReaderGroup"]):
     """Readers whose ranges tile the slots; read them concurrently, for instance each in its own thread.
 
     Iteration yields the readers. With `filtering == "broker"`, a reader that is not read stalls the others eventually,
@@ -347,9 +331,6 @@ class RangeReaderGroup:
 
     def __repr__(self) -> str:
         return f"<{len(self)} readers, filtered by the {self.filtering}: {self.reason}>"
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -416,13 +397,11 @@ def open_group(
 
 
 def _check_tiling(parts: Sequence[KeyHashRanges]) -> None:
-    covered = KeyHashRanges.empty()
-    for part in parts:
-        if covered.overlaps(part):
-            raise InvalidKeyHashRange(f"The ranges of two readers overlap in the slots {covered & part}.")
-        covered |= part
-    if not (covered | KeyHashRanges([(0, 0)])).is_full:
-        raise InvalidKeyHashRange(f"The slots {covered.complement()} are missing in the readers' ranges.")
+    cover = KeyCover.of("", "", (("", part) for part in parts))
+    if not cover.overlapping.is_empty:
+        raise InvalidKeyHashRange(f"The ranges of two readers overlap in the slots {cover.overlapping}.")
+    if not cover.uncovered.is_empty:
+        raise InvalidKeyHashRange(f"The slots {cover.uncovered} are missing in the readers' ranges.")
 
 
 def _make_subscription(

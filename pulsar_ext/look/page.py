@@ -3,40 +3,25 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pulsar_ext.ids.text import counted
+from pulsar_ext.key_shared.coverage import KeyCover
+from pulsar_ext.key_shared.hash_ranges import KeyHashRange, KeyHashRanges
 from pulsar_ext.key_shared.hashing import SLOTS
-from pulsar_ext.key_shared.plan import binned
+from pulsar_ext.key_shared.plan import binned, weights_of
 
-from .text import age_text, batches_text, bytes_text, evidence_text, findings_text, rate_text
-from .topic_map import cells_of, cursor_states, entry_kinds, joined
+from .survey import Survey, TopicMap, cursor_states, entry_kinds, joined
+from .text import age_text, batches_text, bytes_text, evidence_text, findings_text, inspected_text, rate_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
     from jinja2 import Environment
-
-    from pulsar_ext.key_shared.coverage import KeyCover
-    from pulsar_ext.key_shared.hash_ranges import KeyHashRanges
-
-    from .survey import Survey
-    from .topic_map import TopicMap
 
 
 _CELLS = 480
 _CURSORS = 50
-_HEIGHTS = {"acknowledged": 8, "unread": 13, "delivered": 16, "hole": 20, "message": 10, "batch": 15, "chunk": 20}
-_LABELS = {
-    "acknowledged": "acknowledged",
-    "unread": "unread",
-    "delivered": "read, not acknowledged",
-    "hole": "hole: later entries are acknowledged",
-    "message": "single message",
-    "batch": "batch",
-    "chunk": "chunk",
-}
 _BINS = 256
 _SHORTEST_LABEL = 0.06
 """Share of the width below which a ledger's id is only in its tooltip."""
@@ -49,19 +34,14 @@ def _environment() -> Environment:
     loader = PackageLoader("pulsar_ext.look")
     made = Environment(loader=loader, autoescape=True, trim_blocks=True, undefined=StrictUndefined)
     made.filters |= {"counted": counted, "number": "{:,}".format, "evidence": evidence_text}
-    made.filters |= {"age": age_text, "bytes": bytes_text, "rate": rate_text}
-    made.globals |= {"STRIP": 20, "HEIGHTS": _HEIGHTS, "LABELS": _LABELS, "ROWS": 20, "SLOTS": SLOTS, "BINS": _BINS}
+    made.filters |= {"age": age_text, "bytes": bytes_text, "rate": rate_text, "faults": _faults}
+    made.filters |= {"inspected": inspected_text, "batches": batches_text, "figures": _figures}
+    made.globals |= {"SLOTS": SLOTS, "BINS": _BINS}
     return made
 
 
 def _render(template: str, title: str, summary: str, when: str, **values: object) -> str:
-    page = _environment().get_template(f"{template}.html")
-    return page.render(
-        page_title=f"{title}: {summary}" if summary else title, title=title, summary=summary, when=when, **values
-    )
-
-
-# -- a topic's map -----------------------------------------------------------------------------------------------------
+    return _environment().get_template(f"{template}.html").render(title=title, summary=summary, when=when, **values)
 
 
 def survey_page(seen: Survey, target: str, when: str, *, refresh_seconds: float | None = None) -> str:
@@ -79,26 +59,15 @@ def survey_page(seen: Survey, target: str, when: str, *, refresh_seconds: float 
 
 def _view_of(topic: TopicMap) -> dict[str, object]:
     """Return a map in cells; bars are triples of the first cell, the number of cells and the kind."""
-    cells, count = cells_of(topic.entries, _CELLS), len(topic.kinds)
+    cells = min(topic.entries, _CELLS)
     return {
         "topic": topic,
-        "facts": {
-            "entries": f"{topic.entries:,}",
-            "stored": bytes_text(topic.size),
-            "ledgers": f"{len(topic.ledgers):,}",
-            "rate in": rate_text(topic.rate_in),
-            "producers": f"{len(topic.producers):,}",
-            "deduplication": "on" if topic.deduplication else "off",
-        },
         "cells": cells,
         "scale": cells / max(topic.entries, 1),
         "labels": list(_labels(topic)) if topic.entries else [],
-        "inspected": "all inspected" if count == topic.entries else f"{count:,} of {topic.entries:,} inspected",
-        "batches": batches_text(topic) or [""],
         "kinds": joined(entry_kinds(topic, cells)),
         "cursors": [(one, joined(cursor_states(topic, one, cells))) for one in topic.cursors[:_CURSORS]],
-        "more_cursors": len(topic.cursors) - _CURSORS,
-        "tables": _tables(topic),
+        "holes": [(one.name, hole) for one in topic.cursors for hole in one.holes],
     }
 
 
@@ -114,34 +83,6 @@ def _labels(topic: TopicMap) -> Iterator[tuple[int, float]]:
         yield topic.ledgers[at].ledger_id, end - begins[at]
 
 
-def _tables(topic: TopicMap) -> list[tuple[str, str, list[str], list[list[object]]]]:
-    """Return the class, the heading, the columns and the rows of each table."""
-    holes: list[list[object]] = [
-        [one.name, hole.begin, hole.end, hole.entries, hole.acknowledged_behind]
-        for one in topic.cursors
-        for hole in one.holes
-    ]
-    chunked: list[list[object]] = [
-        [
-            one.begin,
-            one.end,
-            f"{len(one.chunks)} of {one.of_chunks}",
-            bytes_text(one.size),
-            one.producer,
-            str(one.sequence_id),
-        ]
-        for one in topic.chunked
-    ]
-    of_chunked = ["first", "last", "chunks inspected", "bytes", "producer", "sequence id"]
-    return [
-        ("holes", "Holes", ["subscription", "first", "last", "entries", "acknowledged after"], holes),
-        ("chunked", "Inspected chunked messages", of_chunked, chunked),
-    ]
-
-
-# -- an audit ----------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class AuditedTopic:
     """Audit result of a topic or partition: for each kind of finding its count, and some of its places."""
@@ -155,95 +96,34 @@ class AuditedTopic:
 def audit_page(topics: Sequence[AuditedTopic], title: str, when: str) -> str:
     """Return the page of an audit: the messages of each topic or partition, and the findings with some places."""
     wrong = sum(not one.is_clean for one in topics)
-    findings: dict[str, list[list[object]]] = {}
-    for one in topics:
-        for kind, (count, places) in one.found.items():
-            findings.setdefault(kind, []).extend([[one.name, count, ", ".join(places)]] if count else [])
-    totals = {kind: sum(topic.found[kind][0] for topic in topics if kind in topic.found) for kind in findings}
-    facts = {
-        "messages": sum(one.messages for one in topics),
-        **{kind: count for kind, count in totals.items() if count},
-    }
-    return _render(
-        "audit",
-        title,
-        f"problems in {wrong} of {len(topics)}" if wrong else "no problems found",
-        when,
-        totals={name: f"{count:,}" for name, count in facts.items()},
-        topics=[
-            (one, [counted(one.messages, "message"), *(f"{n:,} {kind}" for kind, (n, _) in one.found.items() if n)])
-            for one in topics
-        ],
-        most=max((one.messages for one in topics), default=0) or 1,
-        findings=findings,
-    )
+    summary = f"problems in {wrong} of {len(topics)}" if wrong else "no problems found"
+    every = {kind: sum(one.found[kind][0] for one in topics) for kind in (topics[0].found if topics else ())}
+    counts = {kind: count for kind, count in every.items() if count}
+    return _render("audit", title, summary, when, topics=topics, counts=counts)
 
 
-# -- key hash slots ----------------------------------------------------------------------------------------------------
+def _figures(topic: AuditedTopic) -> list[str]:
+    found = (f"{count:,} {kind}" for kind, (count, _) in topic.found.items() if count)
+    return [counted(topic.messages, "message"), *found]
 
 
-def plan_page(
-    histogram: Mapping[int, float],
-    parts: Sequence[KeyHashRanges],
-    weights: Sequence[float],
-    title: str,
-    unit: str,
-    when: str,
-) -> str:
+def plan_page(histogram: Mapping[int, float], parts: Sequence[KeyHashRanges], title: str, unit: str, when: str) -> str:
     """Return the page of a plan: the weight of the slots in 256 bins, and the ranges with their weights."""
-    total, most = sum(weights), max(weights, default=0.0)
-    even = total / len(parts) if parts else 0.0
+    weights = weights_of(histogram, parts)
     bins = binned(histogram, _BINS)
     highest = max(bins, default=0.0) or 1.0
+    heights = [100 * weight / highest for weight in bins]
+    summary = counted(len(parts), "range")
     return _render(
-        "plan",
-        title,
-        counted(len(parts), "range"),
-        when,
-        unit=unit,
-        totals={
-            unit: f"{total:,.0f}",
-            f"slots with {unit}": f"{len([one for one in histogram.values() if one]):,}",
-            "ranges": f"{len(parts):,}",
-            "heaviest, relative to an even share": f"{most / even:.0%}" if even else "none",
-        },
-        heights=[100 * weight / highest for weight in bins],
-        starts=sorted(one.start for part in parts for one in part if one.start),
-        rows=[
-            (
-                str(part),
-                round(weight),
-                f"{weight / total:.1%}" if total else "none",
-                100 * weight / most if most else 0.0,
-            )
-            for part, weight in zip(parts, weights, strict=True)
-        ],
+        "plan", title, summary, when, unit=unit, histogram=histogram, parts=parts, weights=weights, heights=heights
     )
 
 
 def cover_page(covers: Sequence[KeyCover], title: str, when: str) -> str:
     """Return the page of the covers of a topic or of its partitions: the coverage, and the slots of each consumer."""
-    return _render("cover", title, "", when, covers=[(cover.topic, _rows(cover), _faults(cover)) for cover in covers])
+    return _render("cover", title, "", when, covers=covers)
 
 
-def _rows(cover: KeyCover) -> list[tuple[str, str, str, dict[str, KeyHashRanges]]]:
-    """Return name, detail, figures and colours of the row of all slots, and of each consumer's."""
-    exact = "every slot has one consumer" if cover.is_exact else "not every slot has one consumer"
-    kinds = {"acknowledged": cover.covered - cover.overlapping, "delivered": cover.overlapping, "hole": cover.uncovered}
-    return [
-        ("all slots", cover.mode.lower().replace("_", " "), exact, kinds),
-        *(
-            (
-                name,
-                counted(len(ranges), "range"),
-                f"{counted(ranges.slots, 'slot')}, {ranges.slots / SLOTS:.1%}",
-                {"unread": ranges},
-            )
-            for name, ranges in cover.consumers
-        ),
-    ]
-
-
-def _faults(cover: KeyCover) -> list[list[object]]:
+def _faults(cover: KeyCover) -> list[tuple[str, KeyHashRange]]:
     wrong = {"no consumer": cover.uncovered, "several consumers": cover.overlapping}
-    return [[what, part.start, part.end, len(part)] for what, ranges in wrong.items() for part in ranges]
+    return [(what, part) for what, ranges in wrong.items() for part in ranges]

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
+from pulsar_ext.doctor.findings import Finding
 from pulsar_ext.ids.text import counted
 
-if TYPE_CHECKING:
-    from pulsar_ext.doctor.findings import Finding
-
-    from .topic_map import TopicMap
-
+from .survey import TopicMap
 
 _STEP = 1024
 _AGES = ((86_400, "d"), (3_600, "h"), (60, "min"))
@@ -51,6 +47,12 @@ def batches_text(topic: TopicMap) -> list[str]:
     if chunks := kinds.count("chunk"):
         lines.append(f"{counted(chunks, 'chunk')} of {counted(len(topic.chunked), 'message')}")
     return lines
+
+
+def inspected_text(topic: TopicMap) -> str:
+    """Return the number of inspected entries."""
+    count = len(topic.kinds)
+    return "all inspected" if count == topic.entries else f"{count:,} of {topic.entries:,} inspected"
 
 
 def findings_text(findings: Sequence[Finding]) -> str:

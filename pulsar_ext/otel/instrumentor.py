@@ -5,17 +5,15 @@ The command finds it by its entry point. Needs the package `opentelemetry-instru
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from opentelemetry.instrumentation.instrumentor import BaseInstrumentor  # type: ignore[attr-defined]  # untyped there
 
 from pulsar_ext._runtime.context import ClientContext
 
 from .interceptors import instrument_context
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
 
 
 class PulsarExtInstrumentor(BaseInstrumentor):  # type: ignore[misc]  # untyped there

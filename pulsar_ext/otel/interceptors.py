@@ -10,6 +10,8 @@ from __future__ import annotations
 import collections
 import contextlib
 import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -17,27 +19,26 @@ from weakref import WeakKeyDictionary, WeakSet
 
 import pulsar
 from opentelemetry import propagate, trace
-from opentelemetry.metrics import Observation, get_meter, get_meter_provider
-from opentelemetry.trace import SpanKind, Status, StatusCode
+from opentelemetry.metrics import CallbackOptions, Meter, MeterProvider, Observation, get_meter, get_meter_provider
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, TracerProvider
 
 from pulsar_ext._native.locks import Lock
+from pulsar_ext._runtime.context import ClientContext, Happening
 from pulsar_ext.consumer import Consumer
 from pulsar_ext.errors import DuplicateMessage, InvalidUse
-from pulsar_ext.intercept.interfaces import ConsumerInterceptor, ProducerInterceptor, ReaderInterceptor
+from pulsar_ext.ids.message_id import MessageId
+from pulsar_ext.intercept.interfaces import (
+    ConsumerInterceptor,
+    Interceptor,
+    OutgoingMessage,
+    ProducerInterceptor,
+    ReaderInterceptor,
+)
+from pulsar_ext.message import Message
+from pulsar_ext.produce.batching import HasTopic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-    from contextlib import AbstractContextManager
-
     from opentelemetry.context import Context
-    from opentelemetry.metrics import CallbackOptions, Meter, MeterProvider
-    from opentelemetry.trace import Span, Tracer, TracerProvider
-
-    from pulsar_ext._runtime.context import ClientContext, Happening
-    from pulsar_ext.ids.message_id import MessageId
-    from pulsar_ext.intercept.interfaces import Interceptor, OutgoingMessage
-    from pulsar_ext.message import Message
-    from pulsar_ext.produce.batching import HasTopic
 
 
 SYSTEM, DESTINATION = "messaging.system", "messaging.destination.name"
@@ -180,22 +181,19 @@ def _observer(
     return observe_sums
 
 
+@dataclass(eq=False)
 class ProducerTelemetry(ProducerInterceptor):
     """Traces and counts the sends of one producer."""
 
-    def __init__(self, instruments: Instruments) -> None:
-        self._instruments = instruments
+    instruments: Instruments
 
     def before_send(self, producer: HasTopic, message: OutgoingMessage) -> OutgoingMessage:
-        """Begin a span, and write its context into the message's properties.
-
-        Its parent is the current span, otherwise the context in the properties, such as those of a forwarded message.
-        """
+        """Begin a span below the current one or that of the properties, and write its context into the properties."""
         parent = None
         if not trace.get_current_span().get_span_context().is_valid:
             parent = propagate.extract(message.properties)
-        attributes = self._instruments.attributes("send", producer.topic(), {})
-        span = self._instruments.begin(attributes, parent)
+        attributes = self.instruments.attributes("send", producer.topic(), {})
+        span = self.instruments.begin(attributes, parent)
         carrier: dict[str, str] = {}
         propagate.inject(carrier, trace.set_span_in_context(span))
         message.notes[self] = span, attributes, time.perf_counter()
@@ -214,12 +212,12 @@ class ProducerTelemetry(ProducerInterceptor):
         elif message_id is not None:
             span.set_attribute("messaging.message.id", message_id.to_text())
         span.end()
-        self._instruments.record("operation", began, attributes)
-        self._instruments.count("sent", attributes)
+        self.instruments.record("operation", began, attributes)
+        self.instruments.count("sent", attributes)
         if isinstance(error, DuplicateMessage):
-            self._instruments.count("duplicates", attributes)
+            self.instruments.count("duplicates", attributes)
         elif error is None and isinstance(message.value, bytes):  # the size of other values depends on the schema
-            self._instruments.count("sent bytes", attributes, len(message.value))
+            self.instruments.count("sent bytes", attributes, len(message.value))
 
 
 _ACKNOWLEDGED = "messaging.pulsar.acknowledgment.type"
@@ -265,15 +263,15 @@ class _OpenMessage:
     began: float
 
 
+@dataclass(eq=False)
 class ReaderTelemetry(ReaderInterceptor):
     """Traces and counts the reads of one reader, whose messages are never acknowledged."""
 
-    def __init__(self, instruments: Instruments) -> None:
-        self._instruments = instruments
+    instruments: Instruments
 
     def before_read(self, _: object, message: Message) -> Message:
         """Record the message in a span that ends immediately."""
-        _received(self._instruments, "receive", message, {}).span.end()
+        _received(self.instruments, "receive", message, {}).span.end()
         return message
 
 
@@ -339,10 +337,7 @@ class ConsumerTelemetry(ConsumerInterceptor):
             return [one for by_index in found for one in by_index.values()]
 
     def _acknowledged(self, messages: list[_OpenMessage], ending: str, error: BaseException | None) -> None:
-        """End spans after an acknowledgement, which has its own span; on an error, end only that span.
-
-        A span that is not recorded gets no acknowledgement span; with sampling, this applies to most.
-        """
+        """End spans after an acknowledgement, which has a span in each recorded one; on an error, end only that."""
         for one in messages:
             if not one.span.is_recording():
                 continue
@@ -378,10 +373,7 @@ def instrument_context(
     *,
     automatic: bool = False,
 ) -> None:
-    """Trace and count the operations of everything that a client opens from now on.
-
-    An `automatic` instrumentation, which the application did not request, is replaced by its own request.
-    """
+    """Instrument what a client opens from now on; the application's own request replaces an `automatic` one."""
     if any(isinstance(make, _Factory) and not make.automatic for _, make in context.interceptors):
         raise InvalidUse("This client is instrumented already; a second time would duplicate its spans.")
     instruments = Instruments(

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 from pulsar_ext.errors import InvalidUse
+from pulsar_ext.ids.message_id import MessageId
+from pulsar_ext.message import Message
 from pulsar_ext.redelivery.letters import check_retry, reconsume_times
 from pulsar_ext.redelivery.schedule import Backoff, check_backoff, delay_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pulsar_ext.ids.message_id import MessageId
-    from pulsar_ext.message import Message
 
 
 class HandlingConsumer(Protocol):

@@ -22,23 +22,18 @@ from dataclasses import dataclass
 from functools import partial
 from inspect import isawaitable
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING
 
 import pulsar
 
 from pulsar_ext._native.locks import Lock
+from pulsar_ext._native.messages import InnerMessageId
 from pulsar_ext._native.results import POLL_MILLIS, AlreadyClosed, Timeout
 from pulsar_ext._runtime.condition import Flag
 from pulsar_ext._wire.message_id_data import decode
 from pulsar_ext.errors import InvalidUse
-from pulsar_ext.message import handled_in
+from pulsar_ext.message import Message, handled_in
 
 from .actions import Acknowledge, Action, HandlingConsumer, Redeliver, check_action, check_on_error
-
-if TYPE_CHECKING:
-    from pulsar_ext._native.messages import InnerMessageId
-    from pulsar_ext.message import Message
-
 
 Steps = Generator[Callable[[], object], object, None]
 
@@ -185,13 +180,9 @@ def _is_same_entry(one: InnerMessageId, other: InnerMessageId) -> bool:
     return (first.ledger_id, first.entry_id) == (second.ledger_id, second.entry_id)
 
 
+@dataclass(slots=True, eq=False)
 class _Slot:
-    """Holds one message that is being handled."""
-
-    __slots__ = ("message",)
-
-    def __init__(self) -> None:
-        self.message: Message | None = None
+    message: Message | None = None
 
 
 class ProcessRun:

@@ -6,25 +6,20 @@ import inspect
 import json
 import re
 import textwrap
-import tomllib
+from collections.abc import Sequence
 from importlib import import_module
 from importlib.metadata import version
-from importlib.resources import files
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from pulsar_ext import __version__
 from pulsar_ext.errors import InvalidUse
 
-from ._runner import Row, Verdict
-from ._scenarios import GROUPS, SCENARIOS
+from ._runner import GROUPS, SCENARIOS, Row, Scenario, Verdict, causes
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from types import ModuleType
-
     from rich.table import Table
 
-    from ._support import Scenario
 
 _TABLE, _SUMMARY = "reproduce", "reproduce summary"
 _STYLES = {
@@ -181,11 +176,6 @@ def _program_part(module: ModuleType) -> str:
 
 
 _CPP = "4.2.0"
-
-
-def causes() -> dict[str, dict[str, str]]:
-    """Return the texts of each scenario in causes.toml: `title`, `cause`, `where`, `fix` and `thread`."""
-    return tomllib.loads(files("pulsar_ext.reproduce").joinpath("causes.toml").read_text(encoding="utf-8"))
 
 
 def to_report(scenario: Scenario, seen: str, broker_version: str) -> str:

@@ -21,17 +21,15 @@ import time
 import urllib.request
 import uuid
 from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from http.client import HTTPMessage
 from pathlib import Path
 from types import ModuleType
-from typing import IO, TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
+from typing import IO, Any, NamedTuple, Self, TypeAlias
 from urllib.parse import urlsplit
 
 import pulsar as official
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-    from http.client import HTTPMessage
 
 Client: TypeAlias = ModuleType
 """Module of the client that takes the steps."""
@@ -109,25 +107,6 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True)
-class Scenario:
-    """Known defect of the official client, and the steps that show it.
-
-    Args:
-        name: its name at the command line.
-        claim: the expected behaviour, in one line.
-        reference: an issue, or a page of the documents.
-        run: the steps; its first argument is the module of a client.
-        profile: the broker profile that it needs.
-    """
-
-    name: str
-    claim: str
-    reference: str
-    run: Callable[[ModuleType, Env], Counts]
-    profile: str = "plain"
-
-
-@dataclass(frozen=True, slots=True)
 class Place:
     """Broker and namespace in which a scenario runs.
 
@@ -159,34 +138,28 @@ class Env:
 
     def __init__(self, place: Place) -> None:
         self._place = place
+        self.service_url = place.service_url
+        """URL for clients."""
         self.admin = Admin(place.admin_url, place.token)
 
     def topic(self) -> str:
         """Return the name of an unused topic."""
         return f"persistent://{self._place.namespace}/{uuid.uuid4().hex}"
 
-    @property
-    def service_url(self) -> str:
-        """URL for clients."""
-        return self._place.service_url
-
     def client(self, pulsar: ModuleType, service_url: str | None = None) -> official.Client:
         """Open a client, optionally through a proxy; the caller closes it."""
         return pulsar.Client(service_url or self.service_url, **self._options(pulsar))
 
-    @contextlib.contextmanager
-    def opened(self, pulsar: ModuleType, proxy: FaultProxy | None = None) -> Iterator[official.Client]:
-        """Open a client, optionally through a proxy, and close it afterwards."""
-        client = self.client(pulsar, (proxy or self).service_url)
-        try:
-            yield client
-        finally:
-            client.close()
+    def opened(
+        self, pulsar: ModuleType, proxy: FaultProxy | None = None
+    ) -> contextlib.AbstractContextManager[official.Client]:
+        """Open a client, optionally through a proxy; a `with` closes it afterwards."""
+        return contextlib.closing(self.client(pulsar, (proxy or self).service_url))
 
     def async_client(self, pulsar: ModuleType) -> official.asyncio.Client:
         """Open the asyncio client; the caller closes it."""
         module = importlib.import_module(f"{pulsar.__name__}.asyncio")
-        return module.Client(self._place.service_url, **self._options(pulsar))
+        return module.Client(self.service_url, **self._options(pulsar))
 
     def _options(self, pulsar: ModuleType) -> dict[str, object]:
         options: dict[str, object] = {} if pulsar is official else {"admin": self._place.admin_url}
@@ -415,25 +388,20 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
         return urllib.request.Request(newurl, req.data, req.headers, method=req.get_method())  # noqa: S310  # the broker's URL
 
 
-class FaultProxy:
-    """TCP proxy between client and broker that fails on request; leaving its context closes it."""
+class FaultProxy(contextlib.AbstractContextManager["FaultProxy"]):
+    """TCP proxy to a broker that fails on request; leaving its context closes it."""
 
-    def __init__(self, host: str, port: int) -> None:
-        self._target = host, port
+    def __init__(self, service_url: str) -> None:
+        parts = urlsplit(service_url)
+        self._target = parts.hostname or "localhost", parts.port or 6650
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
-        self._paused = self._refusing = False
+        self.paused = False
+        """True to forward nothing; connections stay open."""
+        self.refusing = False
+        """True to reject new connections."""
         self.service_url = f"pulsar://127.0.0.1:{self._listener.getsockname()[1]}"
         threading.Thread(target=self._accept, daemon=True).start()
-
-    @classmethod
-    def to(cls, service_url: str) -> Self:
-        """Create a proxy to a broker."""
-        parts = urlsplit(service_url)
-        return cls(parts.hostname or "localhost", parts.port or 6650)
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._listener.close()
@@ -443,7 +411,7 @@ class FaultProxy:
         with contextlib.suppress(OSError):  # closed
             while True:
                 client, _ = self._listener.accept()
-                if self._refusing:
+                if self.refusing:
                     self._reset(client)
                     continue
                 pair = client, socket.create_connection(self._target)
@@ -453,8 +421,8 @@ class FaultProxy:
     def _carry(self, client: socket.socket, broker: socket.socket) -> None:
         with contextlib.suppress(OSError, ValueError):  # cut
             while True:
-                ready, _, _ = select.select([] if self._paused else [client, broker], [], [], 0.05)
-                for one in ready if not self._paused else ():
+                ready, _, _ = select.select([] if self.paused else [client, broker], [], [], 0.05)
+                for one in ready if not self.paused else ():
                     data = one.recv(65_536)
                     if not data:
                         self._reset(client)
@@ -475,22 +443,6 @@ class FaultProxy:
             for one in self._pairs.pop():
                 self._reset(one)
 
-    def pause(self) -> None:
-        """Stop forwarding; connections stay open."""
-        self._paused = True
-
-    def resume(self) -> None:
-        """Continue forwarding."""
-        self._paused = False
-
-    def refuse(self) -> None:
-        """Reject new connections."""
-        self._refusing = True
-
-    def accept(self) -> None:
-        """Accept new connections again."""
-        self._refusing = False
-
 
 @contextlib.contextmanager
 def cut_during(proxy: FaultProxy) -> Iterator[None]:
@@ -498,9 +450,9 @@ def cut_during(proxy: FaultProxy) -> Iterator[None]:
 
     def cut() -> None:
         proxy.cut()
-        proxy.resume()
+        proxy.paused = False
 
-    proxy.pause()
+    proxy.paused = True
     end = threading.Timer(_SILENT_SECONDS, cut)
     end.start()
     try:
@@ -516,7 +468,7 @@ class Outcome(NamedTuple):
     value: Any = None
 
 
-class IsolatedProcess:
+class IsolatedProcess(contextlib.AbstractContextManager["IsolatedProcess"]):
     """Process that calls a function with a client's module, an `Env` and JSON values; leaving the context ends it.
 
     A leader ends with its process group, and so with the processes that the function started.
@@ -557,9 +509,6 @@ class IsolatedProcess:
         # A child that has ended already is recognised by its exit code.
         with contextlib.suppress(BrokenPipeError), self._process.stdin as pipe:
             pipe.write(json.dumps(order).encode())
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         if self._process.returncode is None:

@@ -2,10 +2,6 @@
 
 from ._support import END, RECEIVE_MILLIS, Client, Counts, Env, labels, numbered, send_batch
 
-CLAIM = "acknowledging one message of a batch by its stored id leaves the others"
-REFERENCE = "docs/acks.md#batches"
-PROFILE = "batch-index-acks"
-
 
 def run(pulsar: Client, env: Env) -> Counts:
     """Receive a batch, acknowledge its first message by stored bytes, and receive the rest on a new connection."""

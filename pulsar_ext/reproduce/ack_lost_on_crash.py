@@ -5,9 +5,6 @@ import signal
 
 from ._support import RECEIVE_MILLIS, Client, Counts, Env, run_programs
 
-CLAIM = "a killed program does not receive messages again whose acknowledgements were confirmed"
-REFERENCE = "docs/acks.md#with-a-receipt"
-
 _MESSAGES = 20
 _PROGRAMS = 5
 

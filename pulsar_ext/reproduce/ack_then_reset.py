@@ -4,9 +4,6 @@ import time
 
 from ._support import END, RECEIVE_MILLIS, Client, Counts, Env, labels, numbered, send_all
 
-CLAIM = "after an operator moved the cursor back, the messages after it are redelivered"
-REFERENCE = "docs/acks.md#a-cursor-that-goes-back"
-
 _ARRIVED_SECONDS = 3.0
 
 

@@ -4,10 +4,6 @@ import asyncio
 
 from ._support import END, Client, Counts, Env, labels
 
-CLAIM = "the id that an awaited send of a chunked message returns finds the whole message"
-REFERENCE = "docs/reproduce.md#async-chunk-send-id"
-PROFILE = "small-chunks"
-
 
 def run(pulsar: Client, env: Env) -> Counts:
     """Send a chunked message, store its id as bytes, and start a reader there."""

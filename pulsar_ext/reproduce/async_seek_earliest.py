@@ -4,9 +4,6 @@ import asyncio
 
 from ._support import END, Client, Counts, Env, label
 
-CLAIM = "an awaited seek to MessageId.earliest reads the topic from its beginning"
-REFERENCE = "docs/reproduce.md#async-seek-earliest"
-
 
 def run(pulsar: Client, env: Env) -> Counts:
     """Read a topic to its end, seek to its beginning, and read it again."""

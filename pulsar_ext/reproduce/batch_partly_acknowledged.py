@@ -4,10 +4,6 @@ import time
 
 from ._support import END, RECEIVE_MILLIS, Client, Counts, Env, labels, numbered, send_batch
 
-CLAIM = "a batch leaves the backlog when consumers with different ack settings have acknowledged all of it"
-REFERENCE = "docs/acks.md#batches"
-PROFILE = "batch-index-acks"
-
 _MESSAGES, _BEFORE = 10, 4
 
 

@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ._support import Client, Counts, Env, numbered
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-CLAIM = "a send callback that raises affects neither the callbacks of other messages nor the process"
-REFERENCE = "docs/reproduce.md#callback-raises"
 
 
 def send(pulsar: Client, env: Env, topic: str, labels: list[str], reports: str) -> None:

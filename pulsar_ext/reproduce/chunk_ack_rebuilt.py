@@ -2,10 +2,6 @@
 
 from ._support import Client, Counts, Env, acknowledge_by, rebuilt
 
-CLAIM = "acknowledging a chunked message by its id rebuilt from stored numbers acknowledges all of its chunks"
-REFERENCE = "https://github.com/apache/pulsar/issues/26395"
-PROFILE = "small-chunks"
-
 
 def run(pulsar: Client, env: Env) -> Counts:
     """Acknowledge by an id that was stored as numbers."""

@@ -7,17 +7,13 @@ import pulsar as official
 
 from ._support import Client, Counts, Env, FaultProxy
 
-CLAIM = "a confirmed chunked message is delivered, also if its producer's connection ended while it was sent"
-REFERENCE = "docs/producer.md#chunks"
-PROFILE = "small-chunks"
-
 _CUTS, _CHUNKS = 10, 50
 
 
 def run(pulsar: Client, env: Env) -> Counts:
     """Ten times: send 50 chunks, cut the connection after a growing delay, and wait until they are confirmed."""
     topic, confirmed = env.topic(), []
-    with FaultProxy.to(env.service_url) as proxy:
+    with FaultProxy(env.service_url) as proxy:
         client = env.client(pulsar, proxy.service_url)
         for number in range(_CUTS):
             producer = client.create_producer(topic, chunking_enabled=True)

@@ -4,10 +4,6 @@ import pulsar as official
 
 from ._support import Client, Counts, Env, label
 
-CLAIM = "a negatively acknowledged chunked message on a Shared subscription is redelivered"
-REFERENCE = "https://github.com/apache/pulsar-client-cpp/pull/604"
-PROFILE = "small-chunks"
-
 _RECEIVE_MILLIS = 8_000
 
 

@@ -2,10 +2,6 @@
 
 from ._support import Client, Counts, Env, numbered
 
-CLAIM = "a producer with chunking and block_if_queue_full waits for room in its queue and continues"
-REFERENCE = "docs/reproduce.md#chunk-queue-full"
-PROFILE = "small-chunks"
-
 _MESSAGES, _FEWEST = 20, 4
 
 

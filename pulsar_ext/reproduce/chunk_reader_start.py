@@ -2,10 +2,6 @@
 
 from ._support import END, Client, Counts, Env, labels, rebuilt
 
-CLAIM = "a reader that starts at a topic's last message, a chunked one, by an id rebuilt from numbers reads it"
-REFERENCE = "https://github.com/apache/pulsar/issues/12402"
-PROFILE = "small-chunks"
-
 
 def run(pulsar: Client, env: Env) -> Counts:
     """Send a plain and a chunked message, start a reader at the last one by its numbers, and read."""

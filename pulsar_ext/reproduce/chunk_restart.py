@@ -7,10 +7,6 @@ import pulsar as official
 
 from ._support import Client, Counts, Env, FaultProxy, label, numbered
 
-CLAIM = "a chunked message that a Shared consumer received incompletely is delivered to the next consumer"
-REFERENCE = "SharedConsumerAssignor"
-PROFILE = "small-chunks"
-
 _CONSUMERS, _CHUNKS = 4, 100
 
 
@@ -18,14 +14,14 @@ def run(pulsar: Client, env: Env) -> Counts:
     """Four times: disconnect a consumer that has the beginning of a message of 100 chunks, and receive with another."""
     sent, received = numbered(_CONSUMERS), []
     topics = [env.topic() for _ in sent]
-    with env.opened(pulsar) as client, FaultProxy.to(env.service_url) as proxy:
+    with env.opened(pulsar) as client, FaultProxy(env.service_url) as proxy:
         for topic, text in zip(topics, sent, strict=True):
             lost = env.client(pulsar, proxy.service_url)
             lost.subscribe(topic, "s", pulsar.ConsumerType.Shared)
-            proxy.pause()  # the broker delivers until the connection's buffers are full
+            proxy.paused = True  # the broker delivers until the connection's buffers are full
             client.create_producer(topic, chunking_enabled=True).send(env.chunked(text, _CHUNKS))
             proxy.cut()
-            proxy.resume()
+            proxy.paused = False
             with contextlib.suppress(official.NotConnected):  # the official client raises it sometimes
                 lost.close()
         consumers = [client.subscribe(topic, "s", pulsar.ConsumerType.Shared) for topic in topics]

@@ -2,10 +2,6 @@
 
 from ._support import END, Client, Counts, Env, labels, rebuilt, send_all
 
-CLAIM = "an inclusive seek to a chunked message by an id rebuilt from stored numbers delivers that message first"
-REFERENCE = "https://github.com/apache/pulsar/issues/12402"
-PROFILE = "small-chunks"
-
 
 def run(pulsar: Client, env: Env) -> Counts:
     """Send a chunked message and two plain ones, seek to the first by its numbers, and receive."""

@@ -6,10 +6,6 @@ import pulsar as official
 
 from ._support import Client, Counts, Env, label, numbered
 
-CLAIM = "a seek to a chunked message delivers it, also while its chunks are in flight to the consumer or reader"
-REFERENCE = "ConsumerImpl::processMessageChunk"
-PROFILE = "small-chunks"
-
 _SEEKS, _CHUNKS = 8, 200
 
 

@@ -4,9 +4,6 @@ import pulsar as official
 
 from ._support import END, Client, Counts, Env, label, labels, numbered, send_batch
 
-CLAIM = "only the message that was negatively acknowledged too often is dead-lettered, not its batch"
-REFERENCE = "docs/acks.md#redelivery-and-dead-letters"
-
 _REJECTED = "message 3"
 
 

@@ -2,10 +2,6 @@
 
 from ._support import Client, Counts, Env, send_numbers
 
-CLAIM = "with deduplication, a resumed producer's batch stores no persisted message again"
-REFERENCE = "docs/reproduce.md#dedup-batch-duplicates"
-PROFILE = "dedup"
-
 
 def run(pulsar: Client, env: Env) -> Counts:
     """Send 1 to 6 in a batch; resume from 4 under the same name, and send up to 13 in one batch."""

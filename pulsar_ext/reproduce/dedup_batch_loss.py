@@ -2,10 +2,6 @@
 
 from ._support import Client, Counts, Env, send_numbers
 
-CLAIM = "with deduplication, a resumed producer's batch loses none of its new messages"
-REFERENCE = "docs/reproduce.md#dedup-batch-loss"
-PROFILE = "dedup"
-
 
 def run(pulsar: Client, env: Env) -> Counts:
     """Send 1 to 6 in a batch; resume from 1 under the same name, and send up to 13 in one batch."""

@@ -2,9 +2,6 @@
 
 from ._support import KEPT, RECEIVE_MILLIS, Client, Counts, Env, run_programs
 
-CLAIM = "a program that ends without close() does not receive acknowledged messages again"
-REFERENCE = "docs/reproduce.md#exit-acknowledged"
-
 _MESSAGES = 10
 _PROGRAMS = 10
 

@@ -2,9 +2,6 @@
 
 from ._support import KEPT, Client, Counts, Env, numbered
 
-CLAIM = "a program that ends without close() exits normally, and its pending messages are stored"
-REFERENCE = "docs/reproduce.md#exit-pending"
-
 
 def send_and_end(pulsar: Client, env: Env, topic: str, labels: list[str]) -> None:
     """Send one batch, and end the program before the batch is due."""

@@ -5,9 +5,6 @@ import threading
 
 from ._support import KEPT, Client, Counts, Env
 
-CLAIM = "a program exits normally while one of its daemon threads is sending"
-REFERENCE = "docs/reproduce.md#exit-sending"
-
 
 def end_while_sending(pulsar: Client, env: Env, topic: str) -> None:
     """End the program while a daemon thread is sending."""

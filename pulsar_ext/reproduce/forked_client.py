@@ -6,9 +6,6 @@ import pulsar as official
 
 from ._support import Client, Counts, Env
 
-CLAIM = "a forked child that uses its parent's client gets an error instead of hanging, and can open its own"
-REFERENCE = "docs/reproduce.md#forked-client"
-
 
 def fork_and_send(pulsar: Client, env: Env, topic: str, labels: list[str]) -> None:
     """Send a message, fork, and send another from the child, with a new client if the inherited one raises."""

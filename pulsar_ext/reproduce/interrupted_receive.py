@@ -6,9 +6,6 @@ import threading
 
 from ._support import END, Client, Counts, Env, labels, send_all
 
-CLAIM = "a Ctrl-C that ends a waiting receive() loses no message"
-REFERENCE = "docs/reproduce.md#interrupted-receive"
-
 
 def run(pulsar: Client, env: Env) -> Counts:
     """Interrupt a waiting receive, catch the exception, and receive later messages."""

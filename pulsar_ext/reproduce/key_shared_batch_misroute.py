@@ -6,9 +6,6 @@ import pulsar as official
 
 from ._support import Client, Counts, Env, key_slot, label
 
-CLAIM = "a message is delivered to the sticky Key_Shared consumer of its key's slot, whatever its batch"
-REFERENCE = "docs/key-ranges.md#batches-that-mix-keys"
-
 _COUNT = 20_000
 _PATIENCE = 60
 _HALVES = range(32_768), range(32_768, 65_536)

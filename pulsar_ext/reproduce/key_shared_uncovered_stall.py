@@ -6,9 +6,6 @@ import pulsar as official
 
 from ._support import Client, Counts, Env, key_slot, label, labels
 
-CLAIM = "all messages of some slots can be read, even if the other slots have no consumer"
-REFERENCE = "docs/key-ranges.md#uncovered-slots"
-
 _COUNT = 20_000
 _OWN = range(20_000)
 """Slots that are read."""

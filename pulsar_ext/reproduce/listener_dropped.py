@@ -4,9 +4,6 @@ import gc
 
 from ._support import Client, Counts, Env, label, numbered, send_all, wait_until
 
-CLAIM = "a listener is called for every message, whether or not the program keeps its client in a variable"
-REFERENCE = "docs/reproduce.md#listener-dropped"
-
 
 def _listen(pulsar: Client, env: Env, topic: str, received: list[str]) -> None:
     """Subscribe with a listener in a function, and keep no reference."""

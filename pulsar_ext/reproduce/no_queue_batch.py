@@ -7,9 +7,6 @@ import pulsar as official
 
 from ._support import Client, Counts, Env, label, numbered, send_batch, wait_until
 
-CLAIM = "a consumer with receiver_queue_size=0 receives every message of a batch"
-REFERENCE = "ConsumerImpl::executeNotifyCallback"
-
 
 def run(pulsar: Client, env: Env) -> Counts:
     """Send a batch of ten, and receive it without a queue on a thread, which may wait forever."""

@@ -4,9 +4,6 @@ import re
 
 from ._support import Client, Counts, Env, labels, numbered, send_all
 
-CLAIM = "a consumer of a pattern receives from a new topic within pattern_auto_discovery_period"
-REFERENCE = "pulsar-client-python#171"
-
 _PERIOD_SECONDS, _PERIODS = 1, 10
 
 

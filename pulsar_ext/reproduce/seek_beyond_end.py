@@ -6,9 +6,6 @@ import pulsar as official
 
 from ._support import END, Client, Counts, Env, labels, send_all
 
-CLAIM = "a seek to an id beyond the topic's end raises, or loses no message that is sent later"
-REFERENCE = "docs/reproduce.md#seek-beyond-end"
-
 
 def run(pulsar: Client, env: Env) -> Counts:
     """Seek a few entries too far, ignore an error, and receive later messages."""

@@ -6,14 +6,11 @@ import pulsar as official
 
 from ._support import END, Client, Counts, Env, FaultProxy, cut_during, labels, numbered
 
-CLAIM = "a seek that returns was done, also if the connection ended during it"
-REFERENCE = "docs/reproduce.md#seek-cut"
-
 
 def run(pulsar: Client, env: Env) -> Counts:
     """Acknowledge all messages, seek back, retry if that raises, and receive them again."""
     topic, sent = env.topic(), numbered(10)
-    with FaultProxy.to(env.service_url) as proxy, env.opened(pulsar, proxy) as client, env.opened(pulsar) as direct:
+    with FaultProxy(env.service_url) as proxy, env.opened(pulsar, proxy) as client, env.opened(pulsar) as direct:
         producer = direct.create_producer(topic)
         consumer = client.subscribe(topic, "s")
         for text in sent:

@@ -2,9 +2,6 @@
 
 from ._support import Client, Counts, Env, labels, send_all
 
-CLAIM = "a seek to an id of one partition loses no unread messages of the other partitions"
-REFERENCE = "MultiTopicsConsumerImpl::seekAsync"
-
 _MESSAGES, _PARTITIONS, _READ = 300, 3, 30
 _RECEIVE_MILLIS = 3_000
 

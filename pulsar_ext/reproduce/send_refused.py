@@ -7,9 +7,6 @@ import pulsar as official
 
 from ._support import Client, Counts, Env, numbered, send_all
 
-CLAIM = "a send that the broker rejects fails within its send timeout, and the next ones arrive"
-REFERENCE = "docs/reproduce.md#send-refused"
-
 _LARGEST_BYTES = 1000
 
 

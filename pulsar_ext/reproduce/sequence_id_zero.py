@@ -2,10 +2,6 @@
 
 from ._support import Client, Counts, Env, send_numbers
 
-CLAIM = "sequence id 0 is a valid sequence id, and its message is deduplicated"
-REFERENCE = "docs/reproduce.md#sequence-id-zero"
-PROFILE = "dedup"
-
 
 def run(pulsar: Client, env: Env) -> Counts:
     """Send 0, 1 and 2, one after the other; resume from 0 under the same name."""

@@ -2,9 +2,6 @@
 
 from ._support import Client, Counts, Env, skip_and_receive
 
-CLAIM = "skipping 10 of 200 messages, which were sent in batches, leaves the other 190"
-REFERENCE = "docs/reproduce.md#skip-batched"
-
 _BATCH = 10
 
 

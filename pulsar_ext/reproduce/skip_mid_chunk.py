@@ -2,10 +2,6 @@
 
 from ._support import Client, Counts, Env, skip_and_receive
 
-CLAIM = "skipping one of three chunked messages leaves the other two, and nothing of the first"
-REFERENCE = "docs/reproduce.md#skip-mid-chunk"
-PROFILE = "small-chunks"
-
 
 def run(pulsar: Client, env: Env) -> Counts:
     """Send three messages of three chunks, and skip one message."""

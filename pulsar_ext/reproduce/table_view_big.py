@@ -4,9 +4,6 @@ import pulsar as official
 
 from ._support import Client, Counts, Env
 
-CLAIM = "a table view shows every key of its topic, whatever the number of messages"
-REFERENCE = "docs/reproduce.md#table-view-big"
-
 _MESSAGES, _KEYS = 100_000, 100
 
 

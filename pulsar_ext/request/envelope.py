@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Self
+from typing import Final, Self
 
 from pulsar_ext.errors import InvalidUse, RequestFailed
 from pulsar_ext.ids.topic_name import TopicName
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 
 CORRELATION: Final = "CORRELATION_ID"
 REPLY_TOPIC: Final = "REPLY_TOPIC"
@@ -43,7 +40,6 @@ class Reply:
     count: int | None = 1
     """The number of this replier's replies, in its last message."""
     error: str | None = None
-    """The error that ended the replies."""
 
     @classmethod
     def of(cls, properties: Mapping[str, str]) -> Self | None:
@@ -89,10 +85,7 @@ class Answer:
         return {**self._common, COUNT: str(self._count)}
 
     def failed(self, error: BaseException) -> dict[str, str]:
-        """Return the properties of a message that ends the replies with an error.
-
-        It contains the text of a `RequestFailed`, and of any other error only the class: its text may be confidential.
-        """
+        """Return the properties of an error that ends the replies; only `RequestFailed` has no confidential text."""
         known = isinstance(error, RequestFailed)
         return {**self._common, ERROR: str(error) if known else f"The replier's handler raised {type(error).__name__}."}
 

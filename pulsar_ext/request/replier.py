@@ -9,41 +9,33 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from inspect import iscoroutinefunction
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any
 
 import pulsar
 
 from pulsar_ext._native.locks import Lock
-from pulsar_ext._native.results import UNREACHABLE, AlreadyClosed, exception_of
+from pulsar_ext._native.results import UNREACHABLE, AlreadyClosed, Result, exception_of
+from pulsar_ext._native.signatures import Arguments
 from pulsar_ext._runtime.condition import Flag
+from pulsar_ext._runtime.context import ClientContext
+from pulsar_ext.consumer import Consumer
 from pulsar_ext.errors import InvalidUse, PulsarExtError, RequestFailed
+from pulsar_ext.ids.message_id import MessageId
 from pulsar_ext.ids.topic_name import TopicName
-from pulsar_ext.process.actions import Redeliver, check_on_error
-from pulsar_ext.process.processing import drive
+from pulsar_ext.message import Message
+from pulsar_ext.process.actions import Action, Redeliver, check_on_error
+from pulsar_ext.process.processing import Steps, drive
+from pulsar_ext.producer import Producer
 
 from .envelope import Answer, in_same_namespace
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pulsar_ext._native.results import Result
-    from pulsar_ext._native.signatures import Arguments
-    from pulsar_ext._runtime.context import ClientContext
-    from pulsar_ext.consumer import Consumer
-    from pulsar_ext.ids.message_id import MessageId
-    from pulsar_ext.message import Message
-    from pulsar_ext.process.actions import Action
-    from pulsar_ext.process.processing import Steps
-    from pulsar_ext.producer import Producer
-
-    Send = Callable[[Answer, dict[str, str], object], object]
-    """Sends one reply, from its properties and its content."""
-
+Send = Callable[[Answer, dict[str, str], object], object]
+"""Sends one reply, from its properties and its content."""
 
 _log = logging.getLogger("pulsar_ext")
 
@@ -90,11 +82,7 @@ class ReplyProducers:
         self._is_closed = False
 
     def send(self, topic: str, content: object, properties: dict[str, str]) -> Future[None]:
-        """Begin to send a reply; opening a producer may block.
-
-        The future is done when the reply is persisted. This and the future raise `NotSentError` if the reply may be
-        sent later, and any other error if retrying is useless.
-        """
+        """Begin to send a reply, after opening a producer; a `NotSentError`, also of the future, permits a retry."""
         sent: Future[None] = Future()
         sent.set_running_or_notify_cancel()  # a cancelled waiter does not cancel the send
 
@@ -182,7 +170,7 @@ class Replying:
     handler: Callable[[Message], object]
     """Called with each request; it returns the reply, or an iterator of several replies."""
     name: str
-    on_error: Action | Callable[[Message, Exception], Any] | None = None
+    on_error: Action | Callable[[Message, Exception], object] | None = None
     """The action for a request whose handler raised, as in `process()`; None to report to the requester."""
     may_reply_to: Callable[[str, str], bool] = in_same_namespace
     """Returns whether replies to a request on the first topic may be sent to the second one."""
@@ -259,7 +247,7 @@ def _report_failure(answer: Answer, error: Exception, send: Send) -> Steps:
         _log.exception("The error could not be reported to the requester at %s", answer.topic)
 
 
-class Replier:
+class Replier(contextlib.AbstractContextManager["Replier"]):
     """Answers the requests on one topic; created by `Client.replier()`.
 
     Several processes with the same subscription share the requests.
@@ -303,9 +291,6 @@ class Replier:
         with contextlib.ExitStack() as closing:
             closing.callback(self._producers.close)
             self.consumer.close()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

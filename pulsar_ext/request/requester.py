@@ -11,34 +11,31 @@ import threading
 import time
 import uuid
 import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Final, Self
+from typing import Final, Self
 
 import pulsar
 
 from pulsar_ext._native import threads
-from pulsar_ext._native.results import AlreadyClosed, exception_of
+from pulsar_ext._native.results import AlreadyClosed, Result, exception_of
+from pulsar_ext._native.signatures import Arguments
+from pulsar_ext._runtime.context import ClientContext
+from pulsar_ext.consumer import Consumer
 from pulsar_ext.errors import InvalidUse, NoReply, RequestFailed
+from pulsar_ext.ids.message_id import MessageId
 from pulsar_ext.ids.topic_name import TopicName
+from pulsar_ext.message import Message
+from pulsar_ext.produce.options import Options
+from pulsar_ext.producer import Producer
 
 from .envelope import Reply, request_properties
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pulsar_ext._native.results import Result
-    from pulsar_ext._native.signatures import Arguments
-    from pulsar_ext._runtime.context import ClientContext
-    from pulsar_ext.consumer import Consumer
-    from pulsar_ext.ids.message_id import MessageId
-    from pulsar_ext.message import Message
-    from pulsar_ext.produce.options import Options
-    from pulsar_ext.producer import Producer
-
-    Delivered = Message | BaseException
-    """A reply to a request, or an error."""
+Delivered = Message | BaseException
 
 
+@dataclass(eq=False)
 class Exchange:
     """A request, and its replies.
 
@@ -46,17 +43,14 @@ class Exchange:
     same replier with the same index is a duplicate.
     """
 
-    def __init__(
-        self, deliver: Callable[[Delivered], object], topic: str, repliers: int | None, timeout_ms: int
-    ) -> None:
-        self.correlation_id = uuid.uuid4().hex
-        self.deliver = deliver
-        self.timeout_ms = timeout_ms
-        self._topic, self._repliers = topic, repliers
-        self._seen: dict[str, set[int]] = {}
-        self._counts: dict[str, int] = {}
-        self.is_done = False
-        """Whether no more replies are expected."""
+    deliver: Callable[[Delivered], object]
+    topic: str
+    repliers: int | None
+    timeout_ms: int
+    correlation_id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    is_done: bool = False
+    _seen: dict[str, set[int]] = field(default_factory=dict)
+    _counts: dict[str, int] = field(default_factory=dict)
 
     def take(self, delivered: Delivered) -> Message | None:
         """Return what was delivered if it is a new reply; raise the error that was delivered, or that it reports."""
@@ -74,9 +68,9 @@ class Exchange:
             self._counts[reply.replier] = 0
         elif reply.count is not None:
             self._counts[reply.replier] = reply.count
-        if self._repliers is not None:
+        if self.repliers is not None:
             ended = sum(len(self._seen[one]) >= count for one, count in self._counts.items())
-            self.is_done = ended >= self._repliers
+            self.is_done = ended >= self.repliers
         if reply.error is not None:
             raise RequestFailed(reply.error)
         return delivered if is_new else None
@@ -84,7 +78,7 @@ class Exchange:
     def expire(self) -> None:
         """End the request after its timeout."""
         self.is_done = True
-        if self._repliers is not None:
+        if self.repliers is not None:
             raise self.unanswered()
 
     def unanswered(self) -> NoReply:
@@ -92,9 +86,9 @@ class Exchange:
         replies = sum(map(len, self._seen.values()))
         count = f"{replies} replies came" if replies else "No reply came"
         return NoReply(
-            f"{count} to the request on {self._topic} within {self.timeout_ms} ms, and more were expected. It may "
+            f"{count} to the request on {self.topic} within {self.timeout_ms} ms, and more were expected. It may "
             "still be answered; send it again only if the application can handle a duplicate.",
-            topic=self._topic,
+            topic=self.topic,
             correlation_id=self.correlation_id,
             replies=replies,
         )
@@ -123,9 +117,8 @@ class Correlations:
     def close(self) -> None:
         """End every pending and every later request with `AlreadyClosed`."""
         self._is_closed = True
-        for known in self._waiting.valuerefs():
-            if (waiting := known()) is not None:
-                waiting.deliver(_closed())
+        for waiting in list(self._waiting.values()):
+            waiting.deliver(_closed())
 
 
 def check_request(repliers: object, timeout_ms: object) -> None:
@@ -146,14 +139,11 @@ _RETRY_SECONDS = 1.0
 _log = logging.getLogger("pulsar_ext")
 
 
-class Replies:
+class Replies(Iterator[Message]):
     """The replies to one request, one after the other; created by `Requester.request_many()`."""
 
     def __init__(self, exchange: Exchange, arrived: SimpleQueue[Delivered], deadline: float) -> None:
         self._exchange, self._arrived, self._deadline = exchange, arrived, deadline
-
-    def __iter__(self) -> Self:
-        return self
 
     def __next__(self) -> Message:
         """Wait for the next reply.
@@ -176,7 +166,7 @@ class Replies:
         raise StopIteration
 
 
-class Requester:
+class Requester(contextlib.AbstractContextManager["Requester"]):
     """Sends requests to one topic, and returns their replies; created by `Client.requester()`.
 
     It is thread-safe.
@@ -306,9 +296,6 @@ class Requester:
             if self._consumer is not None and not self._consumer.is_closed:
                 closing.callback(self._consumer.close)
                 self._consumer.unsubscribe()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

@@ -11,19 +11,16 @@ nearest ones. Acknowledged messages do not count, nor do messages that are never
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
 from itertools import accumulate, islice
 from operator import itemgetter
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+from pulsar_ext.admin import EntryMetadata, InternalStats, TopicStats
 from pulsar_ext.ids.position import Ledgers, Position, PositionRanges
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from pulsar_ext.admin import EntryMetadata, InternalStats, TopicStats
 
 
 class Strategy(Enum):
@@ -129,10 +126,7 @@ def is_fresh(internal: InternalStats, backlog: Backlog) -> bool:
 
 
 def is_unbatched(internal: InternalStats, stats: TopicStats, backlog: Backlog) -> bool:
-    """Return whether the broker counted as many messages as entries, so that the backlog has no batches.
-
-    Read `stats` after `internal`: a message that arrives in between then disproves it.
-    """
+    """Return whether the broker counted as many messages as entries, for `stats` that were read after `internal`."""
     # Transactions and replicated subscriptions write markers: entries that the message counter does not count.
     marked = any(stats.raw.get(f"{kind}TxnCount") for kind in ("ongoing", "committed", "aborted")) or any(
         one.raw.get("isReplicated") for one in stats.subscriptions.values()
@@ -176,7 +170,6 @@ class Chunk:
 
 
 ScanItem = EntryRun | PartialBatch | Chunk
-"""One item of a scan."""
 
 
 def entry_after(item: ScanItem, ledgers: Ledgers) -> Position:
@@ -197,10 +190,7 @@ def item_of(headers: EntryMetadata) -> ScanItem:
 
 @dataclass(frozen=True, slots=True)
 class Boundary:
-    """A position for a cursor: after the entry `position`, with the number of unacknowledged messages before it.
-
-    With a `batch_index`, the boundary is inside the next entry: before that message of its batch.
-    """
+    """A cursor's position, and what is before it; a `batch_index` is of the next message, inside the next entry."""
 
     position: Position
     messages: int
@@ -213,14 +203,15 @@ class Boundary:
 
 
 @dataclass(slots=True)
-class _OpenMessage:
-    """A chunked message whose last chunk has not been read yet."""
+class OpenMessage:
+    """Chunked message whose last chunk was not read yet: the first chunk, and the newest chunk's publish time."""
 
     first: Position
     newest: int
     seen: int = 0
 
 
+@dataclass(eq=False)
 class BoundaryFinder:
     """Search for the clean boundary after `wanted` messages or entries.
 
@@ -230,39 +221,31 @@ class BoundaryFinder:
     search with these as `abandoned`, whose remaining chunks are never written, may find a better boundary.
     """
 
-    def __init__(
-        self,
-        backlog: Backlog,
-        wanted: int,
-        unit: Unit,
-        *,
-        inside_batches: bool = False,
-        abandoned: frozenset[MessageKey] = frozenset(),
-    ) -> None:
-        self._backlog = backlog
-        self.boundary = Boundary(backlog.mark_delete, 0, 0)
-        self.following: Boundary | None = None
-        self.saw_batches = False
-        self.broken: set[MessageKey] = set()
-        self._wanted, self._inside_batches, self._abandoned = wanted, inside_batches, abandoned
-        self._unit: Unit = unit
-        self._messages = self._entries = 0
-        self._open: dict[MessageKey, _OpenMessage] = {}
+    backlog: Backlog
+    wanted: int
+    unit: Unit
+    inside_batches: bool = field(default=False, kw_only=True)
+    abandoned: frozenset[MessageKey] = field(default=frozenset(), kw_only=True)
+    boundary: Boundary = field(init=False)
+    following: Boundary | None = field(default=None, init=False)
+    saw_batches: bool = field(default=False, init=False)
+    broken: set[MessageKey] = field(default_factory=set, init=False)
+    unfinished: dict[MessageKey, OpenMessage] = field(default_factory=dict, init=False)
+    _messages: int = field(default=0, init=False)
+    _entries: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        self.boundary = Boundary(self.backlog.mark_delete, 0, 0)
 
     @property
     def exact(self) -> bool:
         """True if `boundary` is the wanted one."""
-        return self.boundary.count(self._unit) == self._wanted
+        return self.boundary.count(self.unit) == self.wanted
 
     @property
     def done(self) -> bool:
         """True if more items would change nothing."""
         return self.exact or self.following is not None
-
-    @property
-    def unfinished(self) -> dict[MessageKey, tuple[Position, int]]:
-        """Chunked messages that are incomplete at the end: the first chunk, and the newest chunk's publish time."""
-        return {key: (one.first, one.newest) for key, one in self._open.items()}
 
     def feed(self, item: ScanItem) -> None:
         """Add the next item of the scan."""
@@ -273,7 +256,7 @@ class BoundaryFinder:
             self._take_entries(item.position.ledger_id, item.position.entry_id, 1, item.indexes)
         else:
             self.saw_batches |= item.messages > 1
-            for first, count in self._backlog.unacknowledged_in(item.ledger_id, item.first, item.last):
+            for first, count in self.backlog.unacknowledged_in(item.ledger_id, item.first, item.last):
                 self._take_entries(item.ledger_id, first, count, range(item.messages))
                 if self.done:
                     break
@@ -281,50 +264,50 @@ class BoundaryFinder:
     def _take_entries(self, ledger_id: int, first: int, count: int, indexes: Sequence[int]) -> None:
         """Add consecutive unacknowledged entries, each with messages of these indexes."""
         each = len(indexes)
-        step = each if self._unit == "message" else 1
+        step = each if self.unit == "message" else 1
         whole, inside = count, 0
-        if not self._open and step:
-            missing = self._wanted - (self._messages if self._unit == "message" else self._entries)
+        if not self.unfinished and step:
+            missing = self.wanted - (self._messages if self.unit == "message" else self._entries)
             whole, inside = min(count, missing // step), missing % step
         if whole:
             self._add(Position(ledger_id, first + whole - 1), each * whole, whole)
         if whole == count or not inside:
             return
-        if self._inside_batches:
+        if self.inside_batches:
             self.boundary = Boundary(
-                Position(ledger_id, first + whole - 1), self._wanted, self._entries, indexes[inside]
+                Position(ledger_id, first + whole - 1), self.wanted, self._entries, indexes[inside]
             )
         else:
             self._add(Position(ledger_id, first + whole), each, 1)
 
     def _take_chunk(self, chunk: Chunk) -> None:
-        acked = self._backlog.acked_until(chunk.position) is not None
+        acked = self.backlog.acked_until(chunk.position) is not None
         key = chunk.message
-        one = self._open.get(key)
-        if acked or key in self._abandoned:
+        one = self.unfinished.get(key)
+        if acked or key in self.abandoned:
             self._drop(key)
         elif chunk.index == 0:
-            self._open[key] = _OpenMessage(chunk.position, chunk.publish_time, 1)
+            self.unfinished[key] = OpenMessage(chunk.position, chunk.publish_time, 1)
         elif one is not None and chunk.index == one.seen:
             one.seen, one.newest = one.seen + 1, chunk.publish_time
         elif one is not None and chunk.index > one.seen:
             self._drop(key)
-        whole = key in self._open and self._open[key].seen == chunk.of
+        whole = key in self.unfinished and self.unfinished[key].seen == chunk.of
         if whole:
-            del self._open[key]
+            del self.unfinished[key]
         self._add(chunk.position, int(whole), int(not acked))
 
     def _drop(self, key: MessageKey) -> None:
-        if self._open.pop(key, None) is not None:
+        if self.unfinished.pop(key, None) is not None:
             self.broken.add(key)
 
     def _add(self, position: Position, messages: int, entries: int) -> None:
         self._messages += messages
         self._entries += entries
-        if self._open:
+        if self.unfinished:
             return
         here = Boundary(position, self._messages, self._entries)
-        if here.count(self._unit) <= self._wanted:
+        if here.count(self.unit) <= self.wanted:
             self.boundary = here
         else:
             self.following = here
@@ -342,13 +325,6 @@ def before_open_transactions(ledgers: Ledgers, headers_of: Callable[[Position], 
         headers = None if at is None else headers_of(at)
         return headers is not None and headers.txn_uncommitted
 
-    readable, end = 0, ledgers.entries
-    if not is_undeliverable(end):
+    if not is_undeliverable(ledgers.entries):
         return ledgers
-    while end - readable > 1:  # consumers can get the entry `readable`, and not the entry `end`
-        middle = (readable + end) // 2
-        if is_undeliverable(middle):
-            end = middle
-        else:
-            readable = middle
-    return ledgers.first(readable)
+    return ledgers.first(bisect_left(range(1, ledgers.entries), x=True, key=is_undeliverable))

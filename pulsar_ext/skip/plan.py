@@ -20,20 +20,14 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
+from pulsar_ext.admin import EntryMetadata
 from pulsar_ext.errors import InvalidUse, SkipInsideMessage
+from pulsar_ext.ids.position import Position
 from pulsar_ext.ids.text import counted
 
-from .boundaries import Boundary, BoundaryFinder, Strategy
-
-if TYPE_CHECKING:
-    from pulsar_ext.admin import EntryMetadata
-    from pulsar_ext.ids.position import Position
-
-    from .boundaries import Backlog, MessageKey, Unit
-    from .queries import Queries
-
+from .boundaries import Backlog, Boundary, BoundaryFinder, MessageKey, OpenMessage, Strategy, Unit
+from .queries import Queries
 
 _SAMPLES = 8
 """Number of entries whose headers are read before the broker is asked to count all of them."""
@@ -59,7 +53,6 @@ class CountedEntry:
     messages: int
     """Number of messages up to the end of the entry."""
     size: int
-    """Number of messages in the entry."""
 
 
 class _UnprovedError(Exception):
@@ -67,10 +60,7 @@ class _UnprovedError(Exception):
 
 
 class HeaderCounter:
-    """Search for the entry of the n-th message after a cursor; the number of requests does not depend on n.
-
-    If `unbatched`, it is known that every entry of the backlog is one message or one chunk.
-    """
+    """Search for the entry of the n-th message after a cursor; if `unbatched`, no entry of the backlog is a batch."""
 
     def __init__(self, queries: Queries, backlog: Backlog, *, unbatched: bool) -> None:
         self._queries, self._backlog, self._unbatched = queries, backlog, unbatched
@@ -81,10 +71,7 @@ class HeaderCounter:
         self.indexed = False
 
     def find(self, nth: int, unit: Unit) -> CountedEntry | None:
-        """Return the entry of the n-th message, or the n-th entry, 1-based; the last one if there are fewer.
-
-        Return None if the headers prove nothing.
-        """
+        """Return the entry of the n-th message or entry, 1-based, or the last one; None if nothing is proved."""
         first = self._backlog.entry(1)
         if first is None:
             return None
@@ -286,7 +273,6 @@ class Situation:
     chunked: bool
     """The broker has detected chunks on the topic, which it does late and forgets."""
     entry_bytes: float
-    """Average size of an entry."""
     now_ms: int
     last_ack_ms: int = 0
     """Time of the subscription's last acknowledgement, 0 for never."""
@@ -331,7 +317,7 @@ def plan_skip(queries: Queries, situation: Situation, count: int, unit: Unit) ->
     finder = _scan(queries, situation, count, unit, strategy, frozenset())
     ignored: set[MessageKey] = set()
     while not finder.exact:
-        late = {key for key, (_, newest) in finder.unfinished.items() if situation.now_ms - newest > _ABANDONED_MS}
+        late = {key for key, one in finder.unfinished.items() if situation.now_ms - one.newest > _ABANDONED_MS}
         undeliverable = finder.broken if finder.following else finder.broken | late
         if undeliverable <= ignored:
             break
@@ -409,11 +395,7 @@ def _from_count(
 
 
 def _inside_message_error(
-    boundary: Boundary,
-    following: Boundary | None,
-    count: int,
-    unit: Unit,
-    unfinished: dict[MessageKey, tuple[Position, int]],
+    boundary: Boundary, following: Boundary | None, count: int, unit: Unit, unfinished: dict[MessageKey, OpenMessage]
 ) -> SkipInsideMessage:
     below, above = boundary.count(unit), None if following is None else following.count(unit)
     begin = f"Skipping {counted(count, unit)} would end inside a message after {boundary.position}"
@@ -423,7 +405,7 @@ def _inside_message_error(
             "if the broker has acknowledgmentAtBatchIndexLevelEnabled, and never inside a chunked message."
         )
     else:
-        first = min(position for position, _ in unfinished.values())
+        first = min(one.first for one in unfinished.values())
         what = (
             f"{begin}; the highest possible count is {below} while the chunked message that begins at {first} is "
             f"incomplete. Nothing was moved. Retry later: without a new chunk for {_ABANDONED_MS // 1000} s, that "

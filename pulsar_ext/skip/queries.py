@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -21,26 +22,31 @@ from typing import TYPE_CHECKING
 
 import pulsar
 
+from pulsar_ext._native.messages import InnerMessage, InnerMessageId
 from pulsar_ext._native.results import Timeout, cooperative, polling
+from pulsar_ext._runtime.context import ClientContext
 from pulsar_ext._wire.message_id_data import decode, has_first_chunk
+from pulsar_ext.admin import BacklogAnalysis, EntryMetadata, TopicStats
 from pulsar_ext.chunks.search import Chunks, entry_headers, resolve_chunks
 from pulsar_ext.errors import AdminError, AdminNotFound, AdminUnauthorized
 from pulsar_ext.ids.message_id import MessageId, Origin
-from pulsar_ext.ids.position import Position
+from pulsar_ext.ids.position import Ledgers, Position
 
-from .boundaries import Chunk, EntryRun, PartialBatch, Strategy, before_open_transactions, entry_after, item_of
+from .boundaries import (
+    Backlog,
+    Chunk,
+    EntryRun,
+    MessageKey,
+    PartialBatch,
+    ScanItem,
+    Strategy,
+    before_open_transactions,
+    entry_after,
+    item_of,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator, Sequence
-
     from rich.progress import Progress
-
-    from pulsar_ext._native.messages import InnerMessage, InnerMessageId
-    from pulsar_ext._runtime.context import ClientContext
-    from pulsar_ext.admin import BacklogAnalysis, EntryMetadata, TopicStats
-    from pulsar_ext.ids.position import Ledgers
-
-    from .boundaries import Backlog, MessageKey, ScanItem
 
 
 _CONCURRENCY = 8
@@ -112,10 +118,10 @@ class _Scan:
             number += 1
 
     def _by_header(self, at: Position) -> ScanItem:
-        try:
-            item = item_of(self._admin.entry(self._topic, at.ledger_id, at.entry_id))
-        except AdminNotFound:
+        headers = entry_headers(self._admin, self._topic, at)
+        if headers is None:
             return EntryRun(at.ledger_id, at.entry_id, at.entry_id, 0)  # trimmed in the meantime
+        item = item_of(headers)
         if isinstance(item, Chunk):
             (self._unfinished.discard if item.index + 1 == item.of else self._unfinished.add)(item.message)
         return item
@@ -223,7 +229,6 @@ class _GrowingRun:
         self._messages = 0
 
     def begin(self, here: Position, messages: int) -> None:
-        """Begin with an entry."""
         self.at, self._first, self._messages = here, here.entry_id, messages
 
     def grows(self, ledger_id: int, entry_id: int, messages: int) -> bool:
@@ -251,12 +256,9 @@ class _GrowingRun:
 def _indexes(
     messages: Iterator[InnerMessage], first: InnerMessageId, size: int
 ) -> tuple[tuple[int, ...], InnerMessageId | None]:
-    """Receive the messages of one entry; return their indexes, and the next entry's first id if it was received.
-
-    An entry arrives as a whole, so after a pause no more of its messages follow.
-    """
+    """Receive the messages of one entry; return their indexes, and the next entry's first id if it was received."""
     entry, found = (first.ledger_id(), first.entry_id()), {first.batch_index()}
-    with contextlib.suppress(Timeout):
+    with contextlib.suppress(Timeout):  # an entry arrives as a whole, so after a pause nothing of it follows
         while len(found) < size:
             inner = next(messages).message_id()
             if (inner.ledger_id(), inner.entry_id()) != entry:
@@ -269,10 +271,7 @@ _BATCH_INDEX_SETTING = "acknowledgmentAtBatchIndexLevelEnabled"
 
 
 class Queries:
-    """Queries about one topic without partitions; its unacknowledged messages are counted for `subscription`.
-
-    With `show_progress`, a bar on standard error shows the progress of what runs `with queries.progress(backlog)`.
-    """
+    """Queries about one topic, for its `subscription`; a bar shows what runs `with queries.progress(backlog)`."""
 
     def __init__(
         self, context: ClientContext, topic: str, subscription: str = "", *, show_progress: bool = False
@@ -349,10 +348,7 @@ class Queries:
         return None
 
     def all_unbatched(self, ledgers: Ledgers, first: Position, last: Position) -> bool:
-        """Return whether every unacknowledged entry from `first` to `last` is one message or one chunk.
-
-        `first` is directly after the cursor. Return False also if the broker did not count the whole range.
-        """
+        """Return whether the broker counts one message in each unacknowledged entry from the first to `last`."""
         pool = ThreadPoolExecutor(_CONCURRENCY)
         try:
             reached = self._count_unbatched(ledgers, first, first)
@@ -413,11 +409,7 @@ class Queries:
             return None
 
     def scan(self, backlog: Backlog, strategy: Strategy, first: Position) -> Generator[ScanItem, None, None]:
-        """Yield the items of the topic from an entry on; `close()` closes the reader or the consumer.
-
-        Raises:
-            pulsar.ConsumerBusy: another consumer has connected to the subscription.
-        """
+        """Yield the items from an entry on, until `close()`; another new consumer raises `ConsumerBusy`."""
         scan = _Scan(self._context, self._topic, self._subscription, backlog, first)
         with contextlib.closing(scan.items(strategy)) as items:
             for item in items:

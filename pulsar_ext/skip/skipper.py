@@ -12,14 +12,17 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import pulsar
 
 from pulsar_ext._native import threads
+from pulsar_ext._runtime.context import ClientContext
 from pulsar_ext._wire.message_id_data import MessageIdData, encode
+from pulsar_ext.admin import EntryMetadata
 from pulsar_ext.chunks.resolver import entry_topic
 from pulsar_ext.errors import (
     AdminConflict,
@@ -36,17 +39,9 @@ from pulsar_ext.ids.message_id import MessageId
 from pulsar_ext.ids.position import Ledgers, Position
 from pulsar_ext.ids.topic_name import TopicName
 
-from .boundaries import Backlog, Chunk, PartialBatch, is_fresh, is_unbatched
+from .boundaries import Backlog, Chunk, PartialBatch, Strategy, Unit, is_fresh, is_unbatched
 from .plan import HeaderCounter, Situation, SkipPlan, cheapest_scan, check_count, plan_skip
 from .queries import Queries
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from pulsar_ext._runtime.context import ClientContext
-    from pulsar_ext.admin import EntryMetadata
-
-    from .boundaries import Strategy, Unit
 
 
 def find_after(
@@ -63,10 +58,6 @@ def find_after(
 
     That message's entry is the backlog's mark-delete position; -1:-1 is before the topic's first message. If
     `unbatched`, no entry after it is a batch; if `chunked`, the broker has detected chunks on the topic.
-
-    Raises:
-        MessageIdNotFound: the topic has no such message.
-        InvalidMessageId: the entry is a batch, and `batch_index` does not name one of its messages.
     """
     start = backlog.mark_delete
     if start.ledger_id >= 0:
@@ -91,8 +82,7 @@ def _check_start(start: Position, batch_index: int, headers: EntryMetadata | Non
     if headers is None or batch_index >= headers.message_count:
         shown = start if batch_index < 0 else f"{start}:{batch_index}"
         raise MessageIdNotFound(
-            f"Message {shown} not found: it was trimmed, deleted, or never written.",
-            position=start,
+            f"Message {shown} not found: it was trimmed, deleted, or never written.", position=start
         )
     if batch_index < 0 and headers.message_count > 1:
         raise InvalidMessageId(
@@ -299,10 +289,12 @@ class Skipper:
         expected = plan.situation.backlog
         with ThreadPoolExecutor(1) as pool:
             # The broker does not show acknowledgements inside batches, only the time of the last one.
-            ack_request = pool.submit(self._last_ack_ms) if plan.situation.may_hide_new_acks else None
+            ack_request = pool.submit(self._admin.stats, self._topic) if plan.situation.may_hide_new_acks else None
             internal = self._admin.internal_stats(self._topic)
             found = Backlog.of(internal, self._subscription) if self._subscription in internal.cursors else None
-            acked = 0 if found is None or ack_request is None else ack_request.result()
+            acked = 0
+            if found is not None and ack_request is not None:
+                acked = self._of_subscription(ack_request.result().subscriptions).raw["lastAckedTimestamp"]
         if found is None or found.state != expected.state or acked > plan.situation.last_ack_ms:
             raise CursorMoved(
                 f"The cursor of {self._subscription!r} on {self._topic} moved during the planning: it was at "
@@ -311,10 +303,6 @@ class Skipper:
                 expected=expected.mark_delete,
                 found=None if found is None else found.mark_delete,
             )
-
-    def _last_ack_ms(self) -> int:
-        last: int = self._of_subscription(self._admin.stats(self._topic).subscriptions).raw["lastAckedTimestamp"]
-        return last
 
     def _of_subscription(self, found: Mapping[str, _Value]) -> _Value:
         """Return the value of the subscription, which may have been deleted in the meantime."""

@@ -27,7 +27,7 @@ from pyspark.sql.datasource import InputPartition
 
 from pulsar_ext._native.results import UNREACHABLE
 from pulsar_ext.chunks.search import resolve_chunks
-from pulsar_ext.dedup.stored import is_shown_exactly
+from pulsar_ext.dedup.opening import is_shown_exactly
 from pulsar_ext.errors import AdminNotFound, IncompleteChunkedMessage, InvalidUse, MessageIdUnresolved, PulsarExtError
 from pulsar_ext.ids.message_id import MessageId, Origin
 from pulsar_ext.ids.position import Ledgers, Position

@@ -14,45 +14,36 @@ import re
 import time
 import weakref
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Self
 
 import pulsar
 
 from pulsar_ext._native import threads
 from pulsar_ext._native.fork import closed_error, never_opened, refuse_after_fork
+from pulsar_ext._native.locks import OwnedLock
+from pulsar_ext._native.messages import InnerReader
 from pulsar_ext._native.results import POLL_MILLIS, AlreadyClosed, Timeout
+from pulsar_ext._native.signatures import Arguments
 from pulsar_ext._runtime.condition import Condition
+from pulsar_ext._runtime.context import ClientContext
 from pulsar_ext.chunks.resolver import seek_target
 from pulsar_ext.errors import AdminError, AdminNotFound, InvalidUse, PulsarExtError
-from pulsar_ext.ids.message_id import MessageId
+from pulsar_ext.ids.message_id import AnyMessageId, MessageId
 from pulsar_ext.ids.topic_name import TopicName
-from pulsar_ext.intercept.chain import register_chain
+from pulsar_ext.intercept.chain import ReaderChain, register_chain
 from pulsar_ext.intercept.receivers import intercept_reader
-from pulsar_ext.key_shared.hash_ranges import SlotFilter, as_ranges
-from pulsar_ext.key_shared.hashing import KeyForms
+from pulsar_ext.key_shared.hash_ranges import KeyHashRanges, RangesLike, SlotFilter, as_ranges
+from pulsar_ext.key_shared.hashing import KeyForms, KeyFormsMode
 from pulsar_ext.key_shared.reader import RangeReader, check_topic_exists
-from pulsar_ext.message import message_class
+from pulsar_ext.message import Message, message_class
 from pulsar_ext.reader import Reader
 from pulsar_ext.receive.order import ReceiveOrder, Transition
 from pulsar_ext.receive.seeks import is_on_any_topic, partitions_of_each, target_of_each, targets_by_topic
 from pulsar_ext.receive.source import Arrivals
 from pulsar_ext.schema.choice import schema_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pulsar_ext._native.locks import OwnedLock
-    from pulsar_ext._native.messages import InnerReader
-    from pulsar_ext._native.signatures import Arguments
-    from pulsar_ext._runtime.context import ClientContext
-    from pulsar_ext.ids.message_id import AnyMessageId
-    from pulsar_ext.intercept.chain import ReaderChain
-    from pulsar_ext.key_shared.hash_ranges import KeyHashRanges, RangesLike
-    from pulsar_ext.key_shared.hashing import KeyFormsMode
-    from pulsar_ext.message import Message
-
 
 _log = logging.getLogger("pulsar_ext")
 
@@ -65,19 +56,15 @@ class PartReader(Reader):
     __slots__ = ()  # Python does not allow a subclass of two classes with slots; the official class has a dict
 
     arrivals: Arrivals
-    """Arrivals from the current native reader."""
     on_arrival: Callable[[PartReader], object]
     """Called when a message has arrived; set after the opening."""
 
     def _receive_of(self, inner: InnerReader) -> Arrivals:
         wait, receive_async = self._native_receives(inner)
         if self._flow is not None:
-            wait, self._flow.waits = self._flow.counting(wait), self._has_nothing
+            wait, self._flow.waits = self._flow.counting(wait), lambda: self.waits
         self.arrivals = Arrivals(wait, receive_async, self._report_arrival)
         return self.arrivals
-
-    def _has_nothing(self) -> bool:
-        return self.waits
 
     def _report_arrival(self) -> None:
         if self._flow is not None:
@@ -120,7 +107,6 @@ class TopicsReader(Reader):
 
     @classmethod
     def _without_parts_(cls, context: ClientContext, topics: Topics, schema: pulsar.schema.Schema) -> Self:
-        """Make a reader without topics."""
         self = cls.__new__(cls)
         self.inner = never_opened("C++ reader of several topics", "the readers of each topic")
         self._schema = schema
@@ -134,7 +120,6 @@ class TopicsReader(Reader):
         return self
 
     def _add_(self, topic: str, part: PartReader) -> None:
-        """Add a topic or partition, by its full name."""
         part.on_arrival = self._mark_ready
         with self._changed:
             self._parts[topic] = part
@@ -144,7 +129,6 @@ class TopicsReader(Reader):
         self._mark_ready(part)
 
     def _drop_(self, topic: str) -> None:
-        """Remove a deleted topic."""
         with self._changed:
             part = self._parts.pop(topic)
             part.on_arrival = lambda _: None
@@ -321,14 +305,9 @@ class TopicsReader(Reader):
         """
         self._context.callbacks.raise_inside("close")
         self._release_()
-        failures = []
-        for part in list(self._parts.values()):
-            try:
-                part.close()
-            except pulsar.PulsarException as error:
-                failures.append(error)
-        if failures:
-            raise failures[0]
+        with contextlib.ExitStack() as closing:
+            for part in list(self._parts.values()):
+                closing.callback(part.close)
 
     def _release_(self) -> None:
         """Raise in every later call, and wake waiting threads."""
@@ -377,11 +356,12 @@ def open_topics_reader(
     if own is not None:
         reader.key_hash_ranges = own
     queue = max(1, min(named["receiver_queue_size"], _QUEUES // max(len(found), 1)))
-    watch = _TopicWatch(context, reader, {**named, "receiver_queue_size": queue}, find)
-    watch.ranges, watch.key_forms = own, key_forms
-    watch.listener = named["reader_listener"]
-    if watch.listener and chain is not None:
-        watch.listener = chain.listening(watch.listener)
+    listener = named["reader_listener"]
+    if listener and chain is not None:
+        listener = chain.listening(listener)
+    seconds = discovery_seconds if isinstance(topics, re.Pattern) else _PARTITIONS_SECONDS
+    named = {**named, "receiver_queue_size": queue}
+    watch = _TopicWatch(context, weakref.ref(reader), named, find, own, key_forms, listener, seconds)
     try:
         for topic in found:
             watch.open_part(reader, topic, starts[topic])
@@ -394,8 +374,7 @@ def open_topics_reader(
             intercept_reader(reader, chain)
         chain.show(reader)
         register_chain(context, chain, topics)
-    watch.seconds = discovery_seconds if watch.is_pattern else _PARTITIONS_SECONDS
-    reader._watch_(watch, watch.seconds)
+    reader._watch_(watch, seconds)
     return reader
 
 
@@ -415,7 +394,6 @@ def _check(topics: Topics, queue_size: int, discovery_seconds: int) -> None:
 
 
 def _starts(start: AnyMessageId | Mapping[str, AnyMessageId], topics: list[str]) -> dict[str, AnyMessageId]:
-    """Return the start of each topic or partition."""
     if not isinstance(start, Mapping):
         if isinstance(start, int) or not is_on_any_topic(start):
             raise InvalidUse(
@@ -432,41 +410,39 @@ def _starts(start: AnyMessageId | Mapping[str, AnyMessageId], topics: list[str])
     return found
 
 
+@dataclass(eq=False)
 class _TopicWatch:
     """Opens the parts, and polls for topics and partitions; referenced by its reader."""
 
+    context: ClientContext
+    reader: weakref.ref[TopicsReader]
+    named: Arguments
+    find: Callable[[], list[str]]
     ranges: KeyHashRanges | None
     key_forms: KeyFormsMode
     listener: Callable[[Reader, Message], object] | None
     seconds: float
 
-    def __init__(
-        self, context: ClientContext, reader: TopicsReader, named: Arguments, find: Callable[[], list[str]]
-    ) -> None:
-        self._context, self._reader, self._named, self._find = context, weakref.ref(reader), named, find
-        self.is_pattern = isinstance(named["topic"], re.Pattern)
-
     def open_part(self, reader: TopicsReader, topic: str, start: AnyMessageId) -> None:
-        """Open the reader of one topic or partition, and add it."""
         make: Callable[..., PartReader] = PartReader._assemble_
         listener = self.listener
         part_listener = listener and (lambda _, message: listener(reader, message))
         if self.ranges is not None:
-            wanted = SlotFilter(self.ranges, KeyForms(self._context.admin_api, self.key_forms))
+            wanted = SlotFilter(self.ranges, KeyForms(self.context.admin_api, self.key_forms))
             make = partial(RangePartReader._assemble_filtered_, wanted)
             if listener:
                 part_listener = lambda _, message: wanted(message.inner) and listener(reader, message)  # noqa: E731
-        named = {**self._named, "topic": topic, "start_message_id": start, "reader_listener": part_listener}
-        reader._add_(topic, self._context.opener._open_reader_(named, make=make, several_topics=True))
+        named = {**self.named, "topic": topic, "start_message_id": start, "reader_listener": part_listener}
+        reader._add_(topic, self.context.opener._open_reader_(named, make=make, several_topics=True))
 
     def tick(self, _: float) -> float | None:
         """Poll; return the seconds until the next poll, None to stop."""
-        reader = self._reader()
+        reader = self.reader()
         if reader is None or reader.is_closed:
             return None
         known = reader.topics()
         try:
-            found = self._find()
+            found = self.find()
         except AdminError as error:  # the broker is unavailable: retry at the next poll
             _log.info("The topics of %s cannot be listed; the poll is retried: %s", reader.topic(), error)
             return self.seconds
@@ -477,7 +453,7 @@ class _TopicWatch:
                 except (pulsar.PulsarException, PulsarExtError) as error:  # such as another schema: open the others
                     if not reader.is_closed:
                         _log.warning("%s cannot be read; retrying in %.0f s: %s", topic, self.seconds, error)
-        if self.is_pattern:
+        if isinstance(self.named["topic"], re.Pattern):
             for topic in known:
                 if topic not in found and self._is_deleted(topic):
                     reader._drop_(topic)
@@ -485,14 +461,14 @@ class _TopicWatch:
 
     def close(self) -> None:
         """Wake threads that read, because the client is closed."""
-        reader = self._reader()
+        reader = self.reader()
         if reader is not None:
             reader._release_()
 
     def _is_deleted(self, topic: str) -> bool:
         """Return whether the topic surely does not exist: opening it again would start at its beginning."""
         try:
-            self._context.admin_api().stats(topic)
+            self.context.admin_api().stats(topic)
         except AdminError as error:
             return isinstance(error, AdminNotFound)
         return False

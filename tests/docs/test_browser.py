@@ -16,10 +16,9 @@ from playwright.sync_api import sync_playwright
 from pulsar_ext.doctor.examination import Observation, judge
 from pulsar_ext.key_shared.coverage import KeyCover
 from pulsar_ext.key_shared.hash_ranges import KeyHashRanges
-from pulsar_ext.key_shared.plan import plan_key_hash_ranges, weights_of
+from pulsar_ext.key_shared.plan import plan_key_hash_ranges
 from pulsar_ext.look.page import AuditedTopic, audit_page, cover_page, plan_page, survey_page
-from pulsar_ext.look.survey import Survey
-from pulsar_ext.look.topic_map import map_of
+from pulsar_ext.look.survey import Survey, map_of
 
 ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "unit")]  # the builder and the facts are not in the package
@@ -40,7 +39,7 @@ def _drawn():
     found = {"gaps in sequence ids": (40, [f"{number}:0" for number in range(40)])}
     return {
         "look": survey_page(Survey((map_of(seen),), judge(Observation((seen,), (), 7, ("a note",)))), topic, "now"),
-        "plan": plan_page(weights, parts, weights_of(weights, parts), topic, "messages", "now"),
+        "plan": plan_page(weights, parts, topic, "messages", "now"),
         "cover": cover_page([cover], f"s on {topic}", "now"),
         "audit": audit_page([AuditedTopic(topic, 10**6, found=found, is_clean=False)], topic, "now"),
     }

@@ -10,8 +10,7 @@ import pytest
 from stored import entries, read
 
 import pulsar_ext as pulsar
-from pulsar_ext.dedup.opening import Recall
-from pulsar_ext.dedup.stored import NameLookup, ids_of
+from pulsar_ext.dedup.opening import NameLookup, Recall, ids_of
 
 BOTH_CLIENTS = True
 

@@ -7,7 +7,7 @@ from chunked import eventually
 from reach import official_client
 from stored import entries, read
 
-from pulsar_ext.dedup.stored import PREVIOUS_ID
+from pulsar_ext.dedup.opening import PREVIOUS_ID
 from pulsar_ext.errors import AdminNotFound, AdminUnavailable
 
 pytestmark = pytest.mark.filterwarnings("ignore::pulsar_ext.MixedKeyBatchWarning")

@@ -10,8 +10,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsar_ext.dedup.opening import Gap, first_unfilled_gap, resume_forgotten
-from pulsar_ext.dedup.stored import OwnEntry, Resumption, is_resent_as
+from pulsar_ext.dedup.opening import Gap, OwnEntry, Resumption, first_unfilled_gap, is_resent_as, resume_forgotten
 
 
 @given(st.lists(st.sets(st.integers(0, 60), min_size=1), min_size=1, max_size=5), st.sets(st.integers(0, 60)))

@@ -8,11 +8,9 @@ import pytest
 from doctor_facts import NOW, TOPIC, entry_of, facts_of, subscription_of
 
 from pulsar_ext.admin import SchemaInfo
-from pulsar_ext.doctor.consumers import find_forgotten
+from pulsar_ext.doctor.consumers import find_blocked_slots, find_forgotten
 from pulsar_ext.doctor.examination import wanted_entries
-from pulsar_ext.doctor.keys import find_blocked_slots
-from pulsar_ext.doctor.readers import find_lagging_readers
-from pulsar_ext.doctor.storage import find_schema_misfits
+from pulsar_ext.doctor.storage import find_lagging_readers, find_schema_misfits
 
 HOUR = 3_600_000
 JSON = SchemaInfo(0, "JSON", "", {})

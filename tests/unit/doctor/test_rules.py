@@ -8,12 +8,23 @@ import pytest
 from doctor_facts import NOW, TOPIC, entry_of, facts_of, subscription_of
 
 from pulsar_ext.doctor.chunked import find_chunks, find_holes
-from pulsar_ext.doctor.consumers import find_duplicates, find_stalled, find_storms, find_unconsumed
+from pulsar_ext.doctor.consumers import (
+    find_duplicates,
+    find_mixed_batches,
+    find_stalled,
+    find_storms,
+    find_unconsumed,
+    find_uncovered_slots,
+)
 from pulsar_ext.doctor.examination import RULES, wanted_entries
 from pulsar_ext.doctor.findings import Diagnosis, DiagnosisLimits
-from pulsar_ext.doctor.keys import find_mixed_batches, find_uncovered_slots
-from pulsar_ext.doctor.readers import find_unread_letters
-from pulsar_ext.doctor.storage import find_expiring, find_kept_ledgers, find_never_compacted, find_quotas
+from pulsar_ext.doctor.storage import (
+    find_expiring,
+    find_kept_ledgers,
+    find_never_compacted,
+    find_quotas,
+    find_unread_letters,
+)
 from pulsar_ext.errors import InvalidUse
 
 HOLE = {"s": ("1:1", "[(1:2..1:9]]", "1:10")}

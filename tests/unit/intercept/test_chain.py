@@ -125,7 +125,7 @@ def test_errors_of_notifications_are_logged(caplog):
     calls = []
     chain = ProducerChain.of(PLAIN, [Raising(), Producer(b"2", calls)])
     chain.sent(None, message(), "id", None)
-    chain.partitions_changed("t", 3)
+    chain.notify("on_partitions_change", "t", 3)
     chain.close()
     consumers = ConsumerChain.of(PLAIN, [Raising()])
     consumers.acknowledged(None, "id", None)

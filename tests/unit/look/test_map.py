@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsar_ext.ids.text import counted
-from pulsar_ext.look.survey import MapLimits, mapped_entries
+from pulsar_ext.look.survey import MapLimits, cursor_states, entry_kinds, joined, ledger_cells, map_of, mapped_entries
 from pulsar_ext.look.text import age_text, bytes_text, evidence_text, rate_text
-from pulsar_ext.look.topic_map import cells_of, cursor_states, entry_kinds, joined, ledger_cells, map_of
 
 HOLES = {"s": ("1:1", "[(1:2..1:5],(1:6..2:0]]", "2:3")}
 """Of 10 and 5 entries, the third, the seventh and the last four are unacknowledged; the last one was not read."""
@@ -77,7 +76,7 @@ def test_every_hole_is_shown(sizes, acknowledged, limit):
         f"({last[at][0]}:{last[at][1]}..{at[0]}:{at[1]}]" for at, done in zip(positions, flags, strict=True) if done
     )
     topic = map_of(facts_of(ledgers, {"s": ("1:-1", f"[{ranges}]", None)}))
-    cells = cells_of(topic.entries, limit)
+    cells = min(topic.entries, limit)
     states = cursor_states(topic, topic.cursors[0], cells)
     holes = {number for one in topic.cursors[0].holes for number in range(one.first, one.last + 1)}
     end = max((number for number, done in enumerate(flags, 1) if done), default=0)

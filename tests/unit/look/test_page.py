@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from pulsar_ext.doctor.examination import Observation, judge
 from pulsar_ext.look.page import survey_page
-from pulsar_ext.look.survey import Survey
-from pulsar_ext.look.topic_map import map_of
+from pulsar_ext.look.survey import Survey, map_of
 
 
 def page_of(*facts, **options):

@@ -69,7 +69,7 @@ def test_command_prints_the_program(capsys):
 
 
 def test_every_scenario_has_a_report():
-    """causes.toml has five texts for each scenario, and a report shows them with the program."""
+    """scenarios.toml has five texts for each scenario, and a report shows them with the program."""
     assert causes().keys() == SCENARIOS.keys()
     assert {tuple(sorted(texts)) for texts in causes().values()} == {("cause", "fix", "thread", "title", "where")}
     scenario = SCENARIOS["chunk-seek"]

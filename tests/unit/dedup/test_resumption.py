@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsar_ext.dedup.stored import OwnEntry, Resumption, certainly_missing, is_persisted, resume_chunked
+from pulsar_ext.dedup.opening import OwnEntry, Resumption, certainly_missing, is_persisted, resume_chunked
 
 
 @dataclass
