@@ -419,3 +419,13 @@ class ClusterInfo(JsonValue):
     service_url_tls: str = field(metadata=member("serviceUrlTls", absent=""))
     broker_service_url: str = field(metadata=member("brokerServiceUrl", absent=""))
     broker_service_url_tls: str = field(metadata=member("brokerServiceUrlTls", absent=""))
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaInfo(JsonValue):
+    """Schema of a topic: its version, type (`JSON`, `AVRO`, `STRING`, …) and definition as text."""
+
+    version: int = field(metadata=member("version"))
+    type: str = field(metadata=member("type"))
+    data: str = field(metadata=member("data", absent=""))
+    properties: Mapping[str, str] = field(metadata=member("properties", absent={}, read=dict))

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from pulsar_ext.admin import AsyncPulsarAdmin, EntryMetadata, PulsarAdmin, derive_admin_url
 from pulsar_ext.admin._core import Answer, Request, nothing
+from pulsar_ext.admin._operations import cursor_body, subscription_path
 from pulsar_ext.admin._session import error_of_answer, reason_of
-from pulsar_ext.admin._subscriptions import cursor_body, subscription_path
 from pulsar_ext.admin._url import AdminUrl
 from pulsar_ext.errors import (
     AdminConflict,
