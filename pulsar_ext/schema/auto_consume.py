@@ -12,18 +12,17 @@ import json
 import struct
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final
 
 import pulsar.schema
 
-from pulsar_ext._native.schemas import text_of, version_of
+from pulsar_ext._native.schemas import SchemaText, text_of, version_of
 from pulsar_ext.errors import SchemaMismatch
 
 from .avro_definition import shape_of_definition
-from .avro_schema import AvroReader
+from .avro_schema import avro_reader
 from .json_values import parse_json
 from .key_value import inline_pair, parts_of, separated_pair
-from .reading import SchemaText
 from .typed import ByVersion
 
 if TYPE_CHECKING:
@@ -73,38 +72,20 @@ _DAY_MILLIS: Final = 24 * 60 * 60 * 1000
 _SECOND_NANOS: Final = 1_000_000_000
 
 
-class NanoDatetime(datetime):
+class _WithNanos:
+    nanosecond = 0
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[object, ...]:
+        """Return the arguments for copying and pickling, with the nanoseconds."""
+        return (*super().__reduce_ex__(protocol), vars(self))
+
+
+class NanoDatetime(_WithNanos, datetime):
     """A datetime with additional nanoseconds in `nanosecond`, which comparisons ignore."""
 
-    nanosecond = 0
 
-    @classmethod
-    def of(cls, whole: datetime, nanosecond: int) -> Self:
-        """Return a datetime with 1 to 999 additional nanoseconds."""
-        made = cls.combine(whole.date(), whole.timetz())
-        made.nanosecond = nanosecond
-        return made
-
-    def __reduce_ex__(self, _: SupportsIndex) -> tuple[Callable[[datetime, int], Self], tuple[datetime, int]]:
-        """Return the arguments for copying and pickling."""
-        return type(self).of, (datetime.combine(self.date(), self.timetz()), self.nanosecond)
-
-
-class NanoTime(time):
+class NanoTime(_WithNanos, time):
     """A time with additional nanoseconds in `nanosecond`, which comparisons ignore."""
-
-    nanosecond = 0
-
-    @classmethod
-    def of(cls, whole: time, nanosecond: int) -> Self:
-        """Return a time with 1 to 999 additional nanoseconds."""
-        made = cls(whole.hour, whole.minute, whole.second, whole.microsecond)
-        made.nanosecond = nanosecond
-        return made
-
-    def __reduce_ex__(self, _: SupportsIndex) -> tuple[Callable[[time, int], Self], tuple[time, int]]:
-        """Return the arguments for copying and pickling."""
-        return type(self).of, (time(self.hour, self.minute, self.second, self.microsecond), self.nanosecond)
 
 
 def _read_as(form: str, convert: Callable[..., object] = lambda number: number) -> Callable[[bytes], object]:
@@ -115,7 +96,10 @@ def _read_as(form: str, convert: Callable[..., object] = lambda number: number) 
 def _point(seconds: int, nanos: int = 0, zone: tzinfo | None = UTC) -> datetime:
     micros, rest = divmod(nanos, 1000)
     found = (_EPOCH + timedelta(seconds=seconds, microseconds=micros)).replace(tzinfo=zone)
-    return NanoDatetime.of(found, rest) if rest else found
+    if rest:
+        found = NanoDatetime.combine(found.date(), found.timetz())
+        found.nanosecond = rest
+    return found
 
 
 def _point_of_millis(millis: int) -> datetime:
@@ -123,8 +107,12 @@ def _point_of_millis(millis: int) -> datetime:
 
 
 def _local_time(nanos: int) -> time:
-    found = _local(0, nanos)
-    return NanoTime.of(found.time(), found.nanosecond) if isinstance(found, NanoDatetime) else found.time()
+    point = _local(0, nanos)
+    if not isinstance(point, NanoDatetime):
+        return point.time()
+    found = NanoTime(point.hour, point.minute, point.second, point.microsecond)
+    found.nanosecond = point.nanosecond
+    return found
 
 
 def _local(days: int, nanos: int) -> datetime:
@@ -193,7 +181,7 @@ class AutoConsumeSchema(ByVersion[Any], _Official):
         self._record_cls = object
         self._versions = {}
 
-    def cannot_read(self, _: str, __: Callable[[], tuple[str, str] | None], /) -> tuple[str, ...]:
+    def cannot_read(self, _: str, __: object, /) -> tuple[str, ...]:
         """Return no differences: any schema can be read."""
         return ()
 
@@ -225,7 +213,7 @@ class AutoConsumeSchema(ByVersion[Any], _Official):
         return self._versions[key](msg)
 
     def _reader_of(self, topic: str, version: int) -> Callable[[InnerMessage], object]:
-        found = SchemaText(*text_of(self._client.get_schema_info(topic, version)))
+        found = text_of(self._client.get_schema_info(topic, version))
         if found.type != "KEY_VALUE":
             read = _reader(found, version)
             return lambda message: None if message.has_null_value() else read(message.data())
@@ -248,8 +236,8 @@ def _reader(schema: SchemaText, version: int) -> Callable[[bytes], object]:
     match schema.type:
         case "AVRO":
             definition = json.loads(text)
-            avro: AvroReader[object] = AvroReader(definition, shape_of_definition(definition))
-            return lambda data: record(avro.read(data))
+            avro = avro_reader(definition, shape_of_definition(definition))
+            return lambda data: record(avro(data))
         case "JSON":
             return lambda data: record(parse_json(data))
         case "PROTOBUF_NATIVE":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING, Any, Generic, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import pulsar.schema
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pulsar_ext._native.schemas import Encoded
     from pulsar_ext.admin import PulsarAdmin
 
-    from .shapes import Definition, Shape
+    from .shapes import Definition, Record, Shape
 
     _Official = object  # the official class is untyped
 else:
@@ -37,20 +37,16 @@ def _fastavro() -> ModuleType:
     return fastavro
 
 
-class AvroReader(Generic[T]):
-    """Reads values of one definition as a shape."""
+def avro_reader(definition: Definition, shape: Shape) -> Callable[[bytes], T]:
+    """Return a function that reads Avro bytes of a definition as values of a shape."""
+    read_avro, written = _fastavro().schemaless_reader, shape_of_definition(definition)
+    plain = _fastavro().parse_schema(definition_of(written, Form.READ))
+    convert, differences = reading_of(written, shape)
 
-    def __init__(self, definition: Definition, shape: Shape) -> None:
-        self._avro = _fastavro()
-        written = shape_of_definition(definition)
-        self._plain = self._avro.parse_schema(definition_of(written, Form.READ))
-        self._convert, self._differences = reading_of(written, shape)
-
-    def read(self, data: bytes) -> T:
-        """Return the value of Avro bytes."""
+    def read(data: bytes) -> T:
         buffer = io.BytesIO(data)
         try:
-            plain = self._avro.schemaless_reader(buffer, self._plain, None, return_named_type=True)
+            value = read_avro(buffer, plain, None, return_named_type=True)
             if remaining := len(data) - buffer.tell():
                 raise ValueError(f"{remaining} bytes remain")  # noqa: TRY301  # handled with other invalid bytes
         except Exception as error:  # invalid bytes may raise anything  # noqa: BLE001
@@ -58,43 +54,16 @@ class AvroReader(Generic[T]):
                 f"{len(data)} bytes are not a valid Avro value of their schema: {error!r}.", differences=()
             ) from None
         try:
-            value: T = self._convert(plain)
+            converted: T = convert(value)
         except InvalidValue as error:
-            found = self._differences
-            begin = "The message was written with another schema and" if found else "The message"
+            begin = "The message was written with another schema and" if differences else "The message"
             raise SchemaMismatch(
                 f"{begin} cannot be read: {error.path}: {error.why}.",
-                differences=found or (f"{error.path}: {error.why}",),
+                differences=differences or (f"{error.path}: {error.why}",),
             ) from None
-        return value
+        return converted
 
-
-class AvroModel(Generic[T]):
-    """The codec of a dataclass or a pydantic model."""
-
-    def __init__(self, model: type[T]) -> None:
-        self.shape = shape_of_model(model)
-        self.definition = definition_of(self.shape)
-        self._avro = _fastavro()
-        self._plain = self._avro.parse_schema(definition_of(self.shape, Form.PLAIN))
-        self._write = Writer().of(self.shape)
-        self._name = model.__name__
-        self.decode = self.reader(self.definition).read
-        """Return the value of bytes that this model has written."""
-
-    def encode(self, value: T) -> bytes:
-        """Return the Avro bytes of a value."""
-        try:
-            plain = self._write(value)
-        except InvalidValue as error:
-            raise InvalidUse(f"{self._name}{error.path} {error.why}. Nothing was sent.") from None
-        buffer = io.BytesIO()
-        self._avro.schemaless_writer(buffer, self._plain, plain)
-        return buffer.getvalue()
-
-    def reader(self, definition: Definition) -> AvroReader[T]:
-        """Return a reader of values written with another definition."""
-        return AvroReader(definition, self.shape)
+    return read
 
 
 class AvroSchema(TypedSchema[T], _Official):
@@ -114,27 +83,31 @@ class AvroSchema(TypedSchema[T], _Official):
     @overload
     def __init__(self: AvroSchema[dict[str, Any]], record_cls: None, schema_definition: dict[str, Any]) -> None: ...
     def __init__(self, record_cls: type[T] | None, schema_definition: dict[str, object] | None = None) -> None:
-        self.model: AvroModel[T] | None = None
-        self._readers: dict[tuple[str, int], AvroReader[T]] = {}
+        self._shape: Record | None = None
+        self._readers: dict[tuple[str, int], Callable[[bytes], T]] = {}
         if not is_model(record_cls):
             if record_cls is not None:
                 raise_if_fields_lost(record_cls)
             pulsar.schema.AvroSchema.__init__(self, record_cls, schema_definition)
             self.attach_client(None)
             return
-        self.model = AvroModel(record_cls)
-        begin_schema(self, record_cls, SchemaType.AVRO, self.model.definition)
+        self._shape = shape_of_model(record_cls)
+        self._definition = definition_of(self._shape)
+        self._plain = _fastavro().parse_schema(definition_of(self._shape, Form.PLAIN))
+        self._write, self._write_avro = Writer().of(self._shape), _fastavro().schemaless_writer
+        self._read_own = self.reader_of(self._definition)
+        begin_schema(self, record_cls, SchemaType.AVRO, self._definition)
 
     def begin(self, admin_api: Callable[[], PulsarAdmin]) -> None:
         """Forget the known definitions of other writers."""
         del admin_api
         self._readers = {}
-        reset_writer_schemas(self, None if self.model is None else self.model.definition)
+        reset_writer_schemas(self, self._definition if self.is_compared else None)
 
     @property
     def is_compared(self) -> bool:
         """True if the schema is of a model."""
-        return self.model is not None
+        return self._shape is not None
 
     def encode(self, obj: T) -> bytes:
         """Return the Avro bytes of a value.
@@ -142,12 +115,25 @@ class AvroSchema(TypedSchema[T], _Official):
         Raises:
             InvalidUse: a part of a model's value does not match its annotation.
         """
-        return super().encode(obj) if self.model is None else self.model.encode(obj)
+        if self._shape is None:
+            return super().encode(obj)
+        try:
+            plain = self._write(obj)
+        except InvalidValue as error:
+            raise InvalidUse(f"{self._record_cls.__name__}{error.path} {error.why}. Nothing was sent.") from None
+        buffer = io.BytesIO()
+        self._write_avro(buffer, self._plain, plain)
+        return buffer.getvalue()
+
+    def reader_of(self, definition: Definition) -> Callable[[bytes], T]:
+        """Return a function that reads bytes of a definition as values of this schema's model."""
+        assert self._shape is not None  # noqa: S101  # of a model
+        return avro_reader(definition, self._shape)
 
     def decode(self, data: bytes) -> T:
         """Return the value of bytes that this schema has written."""
-        if self.model is not None:
-            return self.model.decode(data)
+        if self._shape is not None:
+            return self._read_own(data)
         if self._record_cls is None:
             return super().decode(data)
         return record_of_avro(self, lambda plain: plain.decode(data))  # type: ignore[no-any-return]  # of that class
@@ -159,13 +145,13 @@ class AvroSchema(TypedSchema[T], _Official):
             pulsar.PulsarException: the broker did not return that version.
             SchemaMismatch: the model cannot read values of that version.
         """
-        model, version = self.model, msg.int_schema_version()
-        if model is None:
+        version = msg.int_schema_version()
+        if self._shape is None:
             if self._record_cls is None:
                 return super().decode_message(msg)
             return record_of_avro(self, lambda plain: plain.decode_message(msg))  # type: ignore[no-any-return]
         if version < 0:  # no schema version
-            return model.decode(msg.data())
+            return self._read_own(msg.data())
         key = msg.topic_name(), version
         reader = self._readers.get(key)
         if reader is None:
@@ -173,8 +159,8 @@ class AvroSchema(TypedSchema[T], _Official):
                 definition = writer_definition(self, msg)
             except RuntimeError as error:  # a schema of another type
                 raise SchemaMismatch(f"{error}: the message cannot be read as Avro.", differences=()) from None
-            reader = self._readers[key] = model.reader(definition)
-        return reader.read(msg.data())
+            reader = self._readers[key] = self.reader_of(definition)
+        return reader(msg.data())
 
     def _decode_bytes(self, data: bytes, writer_schema: dict[str, object]) -> dict[str, object]:  # by official code
         return read_whole_avro(self, data, writer_schema)

@@ -14,14 +14,14 @@ from pulsar_ext.errors import InvalidUse, SchemaMismatch
 from .avro_definition import definition_of
 from .json_values import JsonReader, JsonWriter, Origin, origin_of, parse_json
 from .models import is_model, shape_of_model
-from .reading import SchemaText, bytes_on
+from .reading import bytes_on
 from .shapes import PLAIN_BYTES, TEXT_BYTES, TEXT_OR_BASE64, InvalidText, InvalidValue, Record, Scalar
 from .typed import T, TypedSchema
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pulsar_ext._native.schemas import Encoded
+    from pulsar_ext._native.schemas import Encoded, SchemaText
 
     _Official = object  # the official class is untyped
 else:
@@ -73,12 +73,11 @@ class JsonSchema(TypedSchema[T], _Official):
         self._readers: dict[Origin, Callable[[object], T]] = {}
         begin_schema(self, record_cls, SchemaType.JSON, definition_of(shape))
 
-    def adapt_to_topic(self, topic_schema: Callable[[], tuple[str, str] | None], /) -> None:
+    def adapt_to_topic(self, topic_schema: Callable[[], SchemaText | None], /) -> None:
         """Choose how to write bytes, by the topic's last schema; it is queried only if the model has bytes."""
         if self._shape is None or self._has_fixed_bytes or '"bytes"' not in self.schema_info().schema():
             return
-        found = topic_schema()
-        self._define(self._record_cls, bytes_on(None if found is None else SchemaText(*found)))
+        self._define(self._record_cls, bytes_on(topic_schema()))
 
     @property
     def is_compared(self) -> bool:

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 import pulsar.schema
 
-from pulsar_ext._native.schemas import version_of
+from pulsar_ext._native.schemas import SchemaText, text_of, version_of
 from pulsar_ext.errors import AdminConflict, AdminNotFound, InvalidUse, SchemaMismatch
 
 from .avro_schema import AvroSchema
 from .choice import schema_of_class
-from .reading import SchemaText, cannot_read
+from .reading import cannot_read
 from .typed import ByVersion, TypedSchema
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class KeyValueSchema(ByVersion[KeyValue[K, V]], _Official):
     ) -> None:
         self.key, self.value, self.encoding = _part(key), _part(value), KeyValueEncoding(encoding)
         self._record_cls = KeyValue
-        self._evolves = any(isinstance(part, AvroSchema) and part.model is not None for part in (self.key, self.value))
+        self._evolves = any(isinstance(part, AvroSchema) and part.is_compared for part in (self.key, self.value))
         self._versions = {}
 
     def register(self, topic: str) -> None:
@@ -116,8 +116,7 @@ class KeyValueSchema(ByVersion[KeyValue[K, V]], _Official):
 
     def _parts(self) -> Iterator[tuple[str, SchemaText]]:
         for name, part in (("key", self.key), ("value", self.value)):
-            info = part.schema_info()
-            yield name, SchemaText(info.schema_type().name, info.schema())
+            yield name, text_of(part.schema_info())
 
     def cannot_read(self, topic: str, _: object = None, /) -> tuple[str, ...]:
         """Return the differences that prevent this schema from reading the topic's last schema."""
@@ -245,8 +244,8 @@ def _part(schema: object) -> pulsar.schema.Schema:
 
 def _definition(part: pulsar.schema.Schema) -> object:
     """Return the definition of a part for the admin API; empty for text and bytes."""
-    info = part.schema_info()
-    return json.loads(info.schema()) if info.schema_type().name in ("AVRO", "JSON", "PROTOBUF_NATIVE") else ""
+    found = text_of(part.schema_info())
+    return json.loads(found.definition) if found.type in ("AVRO", "JSON", "PROTOBUF_NATIVE") else ""
 
 
 def parts_of(stored: StoredSchema) -> tuple[SchemaText, SchemaText]:
@@ -259,7 +258,7 @@ def parts_of(stored: StoredSchema) -> tuple[SchemaText, SchemaText]:
 
 
 def _reader(part: pulsar.schema.Schema, stored: SchemaText) -> _Decode:
-    if isinstance(part, AvroSchema) and part.model is not None:
-        return part.model.reader(json.loads(stored.definition)).read
+    if isinstance(part, AvroSchema) and part.is_compared:
+        return part.reader_of(json.loads(stored.definition))
     decode: _Decode = part.decode
     return decode

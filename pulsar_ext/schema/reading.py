@@ -7,7 +7,6 @@ One walk over two shapes yields both the conversion and the differences. Mirrors
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final
@@ -19,6 +18,8 @@ from .avro_definition import MARKED, marked_branches, shape_of_definition
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from pulsar_ext._native.schemas import SchemaText
 
     from .shapes import Convert, Named
 
@@ -233,14 +234,6 @@ def _shown(shape: shapes.Shape) -> str:  # noqa: PLR0911  # one for each shape
 
 _AVRO: Final = ("AVRO", "JSON")
 """Schema types with Avro definitions."""
-
-
-@dataclass(frozen=True, slots=True)
-class SchemaText:
-    """A schema as the broker stores it: the name of its type, and its definition as text."""
-
-    type: str
-    definition: str
 
 
 def cannot_read(ours: SchemaText, topics: SchemaText) -> tuple[str, ...]:

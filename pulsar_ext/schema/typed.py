@@ -5,10 +5,10 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Any, Generic, Self
 
-from pulsar_ext._native.schemas import SchemaInfo, SchemaType, without_writers
+from pulsar_ext._native.schemas import SchemaInfo, SchemaType, text_of, without_writers
 from pulsar_ext.errors import InvalidUse
 
-from .reading import SchemaText, cannot_read
+from .reading import cannot_read
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pulsar.schema import Schema
     from typing_extensions import TypeVar
 
-    from pulsar_ext._native.schemas import Encoded
+    from pulsar_ext._native.schemas import Encoded, SchemaText
     from pulsar_ext.admin import PulsarAdmin
 
     T = TypeVar("T", default=Any)
@@ -77,7 +77,7 @@ class TypedSchema(Generic[T]):
         """True if topics are compared with this schema; False if the official client reads by its own rules."""
         return True
 
-    def adapt_to_topic(self, topic_schema: Callable[[], tuple[str, str] | None], /) -> None:
+    def adapt_to_topic(self, topic_schema: Callable[[], SchemaText | None], /) -> None:
         """Adapt writing to the topic that is opened.
 
         `topic_schema` queries the broker for type and definition of the topic's last schema; None if it has none.
@@ -86,12 +86,11 @@ class TypedSchema(Generic[T]):
     def register(self, topic: str) -> None:
         """Upload the schema to a topic, if the C++ client cannot."""
 
-    def cannot_read(self, _: str, topic_schema: Callable[[], tuple[str, str] | None], /) -> tuple[str, ...]:
+    def cannot_read(self, _: str, topic_schema: Callable[[], SchemaText | None], /) -> tuple[str, ...]:
         """Return the differences that prevent this schema from reading a topic's last one; see `adapt_to_topic()`."""
         if not self.is_compared or (found := topic_schema()) is None:
             return ()
-        info = self.schema_info()
-        return cannot_read(SchemaText(info.schema_type().name, info.schema()), SchemaText(*found))
+        return cannot_read(text_of(self.schema_info()), found)
 
 
 class ByVersion(TypedSchema[T]):

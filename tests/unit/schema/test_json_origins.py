@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
 from pulsar_ext import InvalidUse, SchemaMismatch
+from pulsar_ext._native.schemas import SchemaText
 from pulsar_ext.schema import JsonSchema
-from pulsar_ext.schema.reading import SchemaText, bytes_on
+from pulsar_ext.schema.reading import bytes_on
 from pulsar_ext.schema.shapes import PLAIN_BYTES, TEXT_BYTES, TEXT_OR_BASE64
 
 
