@@ -39,11 +39,11 @@ def _flag(text: str) -> bool:
     return text == "true"
 
 
-def _map(text: str) -> Any:
-    return json.loads(text or "{}")
+def _map(text: str) -> dict[str, str]:
+    return dict(json.loads(text or "{}"))
 
 
-def _header(name: str, read: Callable[[str], Any]) -> dict[str, tuple[str, Callable[[str], Any]]]:
+def _header(name: str, read: Callable[[str], object]) -> dict[str, tuple[str, Callable[[str], object]]]:
     """Return the metadata of a field that is read from a header, named without its prefix."""
     return {"header": (name, read)}
 
@@ -164,7 +164,7 @@ def _names_of(key: str) -> Callable[[Sequence[Json]], tuple[str, ...]]:
     return lambda objects: tuple(one.get(key, "") for one in objects)
 
 
-def _each(read: Callable[[Json], Any]) -> Callable[[Mapping[str, Json]], dict[str, Any]]:
+def _each(read: Callable[[Json], object]) -> Callable[[Mapping[str, Json]], dict[str, object]]:
     return lambda objects: {name: read(one) for name, one in objects.items()}
 
 
@@ -376,7 +376,7 @@ class BacklogAnalysis(JsonValue):
 class Policy(JsonValue):
     """Policy that is also sent to the broker."""
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Return the broker's JSON object."""
         return {one.metadata["key"]: getattr(self, one.name) for one in fields(self)}
 

@@ -41,14 +41,14 @@ if TYPE_CHECKING:
     from fast_depends.library.serializer import SerializerProto
     from faststream._internal.basic_types import LoggerProto, SendableMessage
     from faststream._internal.parser import CodecProto
-    from faststream._internal.types import BrokerMiddleware, CustomCallable, IdGenerator
+    from faststream._internal.types import CustomCallable, IdGenerator
     from faststream.middlewares import AckPolicy
     from faststream.specification.schema import Tag, TagDict
 
     from pulsar_ext.admin import PulsarAdmin
     from pulsar_ext.ids.message_id import MessageId
 
-    from .config import Options
+    from .config import Middlewares, Options
     from .response import PublishOptions, SendOptions
 
 
@@ -133,7 +133,7 @@ class PulsarBroker(  # pyright: ignore[reportIncompatibleMethodOverride]  # as i
         parser: CustomCallable | None = None,
         codec: CodecProto | None = None,
         dependencies: Sequence[Dependant] = (),
-        middlewares: Sequence[BrokerMiddleware[Any, Any]] = (),
+        middlewares: Middlewares = (),
         routers: Iterable[PulsarRegistrator] = (),
         ack_policy: AckPolicy = EMPTY,
         id_generator: IdGenerator = gen_cor_id,

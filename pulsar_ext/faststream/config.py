@@ -36,8 +36,12 @@ from pulsar_ext.request.envelope import in_same_namespace
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from faststream._internal.types import BrokerMiddleware
+
 Options: TypeAlias = Mapping[str, Any]
 """Arguments of a method of the client, by name."""
+Middlewares: TypeAlias = "Sequence[BrokerMiddleware[Any, Any]]"
+"""Middlewares of a broker or a router."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from .message import PulsarMessage, Raw
     from .response import PublishOptions, SendOptions
 
+    _Specification = PublisherSpecification[PulsarBrokerConfig, PulsarPublisherConfig]
+
 
 class PulsarPublisher(PublisherUsecase):
     """Publisher to one topic; created by `broker.publisher()`."""
@@ -35,7 +37,7 @@ class PulsarPublisher(PublisherUsecase):
     is_batch = False
     """True if it publishes several messages at once."""
 
-    def __init__(self, config: PulsarPublisherConfig, specification: PublisherSpecification[Any, Any]) -> None:
+    def __init__(self, config: PulsarPublisherConfig, specification: _Specification) -> None:
         super().__init__(config, specification)
         self._config, self.producer_options = config, config.options
 

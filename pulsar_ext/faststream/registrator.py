@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from faststream._internal.broker.registrator import Registrator
 from faststream._internal.constants import EMPTY
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 
     from fast_depends.dependencies import Dependant
     from faststream._internal.parser import CodecProto
-    from faststream._internal.types import BrokerMiddleware, CustomCallable
+    from faststream._internal.types import CustomCallable
     from faststream.middlewares import AckPolicy
 
-    from .config import Options
+    from .config import Middlewares, Options
 
 
 SpecT = TypeVar("SpecT", SubscriberSpec, PublisherSpec)
@@ -70,7 +70,7 @@ class PulsarPublisherSpecification(PublisherSpecification[PulsarBrokerConfig, Pu
         return {self.name: _channel(PublisherSpec, self.name, topic, self.config.description_, payload)}
 
 
-def _channel(kind: type[SpecT], key: str, address: str, description: str | None, payload: dict[str, Any]) -> SpecT:
+def _channel(kind: type[SpecT], key: str, address: str, description: str | None, payload: dict[str, object]) -> SpecT:
     operation = Operation(message=Message(title=f"{key}:Message", payload=payload), bindings=None)
     return kind(address=address, description=description, operation=operation, bindings=None)
 
@@ -97,7 +97,7 @@ class PulsarRegistrator(Registrator[Raw, PulsarBrokerConfig]):
         title: str | None = None,
         description: str | None = None,
         include_in_schema: bool = True,
-        **consumer_options: Any,
+        **consumer_options: object,
     ) -> PulsarSubscriber:
         """Declare a subscriber; use it as the decorator of its handler.
 
@@ -206,11 +206,11 @@ class PulsarRegistrator(Registrator[Raw, PulsarBrokerConfig]):
 
     def include_router(
         self,
-        router: Registrator[Raw, Any],
+        router: Registrator[Raw, PulsarBrokerConfig],
         *,
         prefix: str = "",
         dependencies: Sequence[Dependant] = (),
-        middlewares: Sequence[BrokerMiddleware[Any, Any]] = (),
+        middlewares: Middlewares = (),
         include_in_schema: bool | None = None,
     ) -> None:
         """Include a router's subscribers and publishers.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from faststream._internal.broker import BrokerRouter
 from faststream._internal.broker.router import ArgsContainer, SubscriberRoute
@@ -17,8 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from fast_depends.dependencies import Dependant
-    from faststream._internal.types import BrokerMiddleware, CustomCallable
+    from faststream._internal.types import CustomCallable
     from faststream.middlewares import AckPolicy
+
+    from .config import Middlewares
 
 
 def _arguments_of(method: Callable[..., object]) -> list[inspect.Parameter]:
@@ -90,7 +92,7 @@ class PulsarRouter(  # pyright: ignore[reportIncompatibleMethodOverride]  # as i
         handlers: Iterable[SubscriberRoute] = (),
         *,
         dependencies: Sequence[Dependant] = (),
-        middlewares: Sequence[BrokerMiddleware[Any, Any]] = (),
+        middlewares: Middlewares = (),
         routers: Iterable[PulsarRegistrator] = (),
         parser: CustomCallable | None = None,
         decoder: CustomCallable | None = None,

@@ -11,7 +11,7 @@ import logging
 import time
 from contextvars import ContextVar
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 import pulsar
 from faststream import BaseMiddleware
@@ -110,7 +110,7 @@ class PulsarSubscriber(SubscriberUsecase[Raw]):
     def __init__(
         self,
         config: PulsarSubscriberConfig,
-        specification: SubscriberSpecification[Any, Any],
+        specification: SubscriberSpecification[PulsarBrokerConfig, PulsarSubscriberConfig],
         calls: CallsCollection[Raw],
     ) -> None:
         self.topics, self.subscription = config.topics, config.subscription

@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import uuid
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 from unittest.mock import AsyncMock, MagicMock
 
 import anyio
@@ -69,7 +69,7 @@ class TestPulsarBroker(TestBroker[PulsarBroker, EnterType], broker=PulsarBroker)
             finally:
                 config.opened = None
 
-    async def _fake_connect(self, broker: PulsarBroker, *_: object, **__: object) -> Any:
+    async def _fake_connect(self, broker: PulsarBroker, *_: object, **__: object) -> MagicMock:
         """Return a mock client whose consumers receive nothing, so that subscribers can be started later."""
         broker.check_publishers()
         consumer = AsyncMock(name="Consumer", receive=_receive_nothing, receive_many=_receive_none_of_many)

@@ -171,7 +171,7 @@ def _plain(value: object) -> object:
     return _fields_of(value) if hasattr(value, "DESCRIPTOR") else value
 
 
-class AutoConsumeSchema(ByVersion[Any], _Official):
+class AutoConsumeSchema(ByVersion, _Official):
     """Reads each message by its writer's schema, as a `GenericRecord`, a `KeyValue` or a plain value.
 
     A message without a schema version is read as bytes, as in Java.

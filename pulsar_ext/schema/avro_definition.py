@@ -11,7 +11,7 @@ from pulsar_ext.errors import InvalidUse
 from . import shapes
 
 if TYPE_CHECKING:
-    from .shapes import Definition
+    from .shapes import Complex, Definition
 
 
 MARKED: Final = "value"
@@ -163,7 +163,7 @@ def _shape(definition: Definition, space: str, known: dict[str, shapes.Shape]) -
     return _shape(kind, space, known)
 
 
-def _named(definition: dict[str, Any], name: str, known: dict[str, shapes.Shape]) -> shapes.Shape:
+def _named(definition: Complex, name: str, known: dict[str, shapes.Shape]) -> shapes.Shape:
     if definition["type"] == "fixed":
         meaning = None
         if definition.get("logicalType") == "decimal":

@@ -6,7 +6,7 @@ Versions are looked up only at the cluster of the message.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import pulsar.schema
 
@@ -82,7 +82,7 @@ class VersionLookup:
             )
 
 
-_OFFICIAL: Final[dict[type[object], type[JsonSchema[Any] | AvroSchema[Any]]]] = {
+_OFFICIAL: Final[dict[type[object], type[JsonSchema | AvroSchema]]] = {
     pulsar.schema.JsonSchema: JsonSchema,
     pulsar.schema.AvroSchema: AvroSchema,
 }

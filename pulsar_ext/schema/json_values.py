@@ -261,7 +261,7 @@ def _point_of(value: str | int | decimal.Decimal) -> dt.datetime:
 def _of_parts(kind: Any, whole: int) -> Convert:
     """Return a reader of ISO 8601, or of an array whose numbers after the first `whole` ones are nanoseconds."""
 
-    def read(value: Any) -> Any:
+    def read(value: str | list[int]) -> object:
         if isinstance(value, str):
             return kind.fromisoformat(value)
         return kind(*value[:whole], *(one // _NANOS for one in value[whole:]))
@@ -269,7 +269,7 @@ def _of_parts(kind: Any, whole: int) -> Convert:
     return read
 
 
-def _local_of(value: Any) -> dt.datetime:
+def _local_of(value: str | list[int]) -> dt.datetime:
     point: dt.datetime = _of_parts(dt.datetime, 6)(value)
     if point.tzinfo is not None:
         raise ValueError(value)

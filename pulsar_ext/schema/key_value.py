@@ -171,14 +171,15 @@ class KeyValueSchema(ByVersion[KeyValue[K, V]], _Official):
         pair = inline_pair if self.encoding is KeyValueEncoding.INLINE else separated_pair
         return pair(msg, *self._readers(msg))
 
-    def _readers(self, msg: InnerMessage) -> Any:
+    def _readers(self, msg: InnerMessage) -> tuple[_Decode, _Decode]:
         key = topic, version = msg.topic_name(), version_of(msg)
         if version < 0 or not self._evolves or self._client is None:
             return self.key.decode, self.value.decode
         if key not in self._versions:
             stored = parts_of(self._client.stored(self._admin_api_, topic, version))
-            self._versions[key] = list(map(_reader, (self.key, self.value), stored))
-        return self._versions[key]
+            self._versions[key] = tuple(map(_reader, (self.key, self.value), stored))
+        read_key, read_value = self._versions[key]
+        return read_key, read_value
 
     def __str__(self) -> str:
         return f"KeyValueSchema({self.key}, {self.value}, {self.encoding.name})"

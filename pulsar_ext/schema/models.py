@@ -161,7 +161,7 @@ class _Reading:
         self._path: list[str] = [model.__name__]
         self._space = ""
 
-    def record(self, model: type[Any]) -> shapes.Record:
+    def record(self, model: type[object]) -> shapes.Record:
         if model in self._records:
             return self._records[model]
         record = shapes.Record(self._name(model), model, aliases=tuple(getattr(model, "__avro_aliases__", ())))

@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 
     Convert: TypeAlias = Callable[[Any], Any]
     """Conversion of a user's value, or to one; it raises `InvalidValue`."""
-    Definition: TypeAlias = str | list["Definition"] | dict[str, Any]
-    """Avro definition, as parsed JSON."""
+    Complex: TypeAlias = dict[str, Any]
+    Definition: TypeAlias = str | list["Definition"] | Complex
+    """Avro definition, as parsed JSON; a complex one is an object."""
 
 T = TypeVar("T")
 

@@ -39,13 +39,12 @@ if TYPE_CHECKING:
 
     from pulsar_ext._native.messages import InnerMessage
     from pulsar_ext.admin import SchemaInfo
-    from pulsar_ext.schema.shapes import Definition, Shape
+    from pulsar_ext.schema.shapes import Complex, Definition, Shape
 
     from .message_block import MessageBlock
     from .options import Settings
 
     SchemaPart = Literal["value", "key"]
-    _Complex = dict[str, Any]
     _Row = dict[str, object]
     _Converter = Callable[[Any], object]
     """Converter of parsed JSON that is not null; a type without one has unchanged values."""
@@ -196,7 +195,7 @@ def _fraction(value: object) -> object:
     return float(value) if isinstance(value, Decimal) else value
 
 
-def _micros(unit: int, value: Any) -> object:
+def _micros(unit: int, value: str | int | Decimal) -> object:
     if isinstance(value, str):
         moment = datetime.fromisoformat(value)
         if moment.tzinfo is None:
@@ -213,7 +212,7 @@ def _days(value: object) -> object:
     return date(*value).toordinal() - _DAY_ONE if isinstance(value, list) else _whole(value)
 
 
-def _decimal(value: Any) -> Decimal:
+def _decimal(value: str | int | Decimal) -> Decimal:
     try:
         return Decimal(value)
     except InvalidOperation:
@@ -284,7 +283,7 @@ def _registered(settings: Settings, part: SchemaPart, kind: str) -> str:
     return schemas[0]
 
 
-def _definition_of(schema: SchemaInfo, part: SchemaPart) -> tuple[str, _Complex | None]:
+def _definition_of(schema: SchemaInfo, part: SchemaPart) -> tuple[str, Complex | None]:
     """Return the type and the definition of a part; "none" for the key of a topic without KEY_VALUE schema."""
     if schema.type == "KEY_VALUE":
         key, value = parts_of(schema)
@@ -304,7 +303,7 @@ class PartDecoder:
         self.fields = [] if kind in _PLAIN else field_types(self._schema)
         self.type: DataType = _PLAIN.get(kind) or StructType(self.fields)
         self._read_json = json_reader(self._schema) if kind == "json" else None
-        self._readings: dict[tuple[str, int], tuple[_Taker, Callable[[bytes], Any]]] = {}
+        self._readings: dict[tuple[str, int], tuple[_Taker, Callable[[bytes], object]]] = {}
 
     def columns(self, block: MessageBlock, wanted: Mapping[str, pa.DataType]) -> dict[str, pa.Array]:
         """Return the wanted fields as Arrow arrays of these types; a null value is null in each of them."""
@@ -355,7 +354,7 @@ class PartDecoder:
             return take, self._read_json
         return take, self._avro_reader(version, definition if kind == "avro" and version >= 0 else None)
 
-    def _avro_reader(self, version: int, stored: _Complex | None) -> Callable[[bytes], object]:
+    def _avro_reader(self, version: int, stored: Complex | None) -> Callable[[bytes], object]:
         """Return a decoder of Avro by the stored definition; without it, the user's schema is also the writer's."""
         import fastavro  # noqa: PLC0415  # only for Avro
         from fastavro.read import SchemaResolutionError  # noqa: PLC0415  # only for Avro

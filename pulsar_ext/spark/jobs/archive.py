@@ -74,7 +74,9 @@ def archive(spark: SparkSession, options: Mapping[str, str], path: str, *, check
     return Archived(sum(counts), len(counts))
 
 
-def _stream(spark: SparkSession, source: Mapping[str, str], kind: str, target: Mapping[str, Any]) -> StreamingQuery:
+def _stream(
+    spark: SparkSession, source: Mapping[str, str], kind: str, target: Mapping[str, str | int]
+) -> StreamingQuery:
     """Write all available messages, and return the query, which has ended."""
     frame = spark.readStream.format("pulsar").options(**source).load()
     query = frame.writeStream.format(kind).options(**target).trigger(availableNow=True).start()
