@@ -3,18 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import weakref
 from collections import deque
+from inspect import isawaitable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+_log = logging.getLogger("pulsar_ext")
 
 
 def is_own_cancellation(error: BaseException) -> bool:
     """Return whether the error cancels the running task, and not something that the task awaited."""
     task = asyncio.current_task()
     return isinstance(error, asyncio.CancelledError) and (task is None or task.cancelling() > 0)
+
+
+async def call_listener(call: Callable[[], object], text: str, *values: object) -> None:
+    """Call a listener in the loop, and await it if it is async; log an error, so that it is called again."""
+    try:
+        returned = call()
+        if isawaitable(returned):
+            await returned
+    except (Exception, asyncio.CancelledError) as error:
+        if is_own_cancellation(error):
+            raise
+        _log.exception(text, *values)
 
 
 class LoopBridge:

@@ -19,7 +19,6 @@ import logging
 from collections import deque
 from concurrent.futures import Future, InvalidStateError
 from functools import partial
-from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 import pulsar
@@ -37,7 +36,7 @@ from pulsar_ext.receive.source import Records
 from pulsar_ext.schema.typed import T
 
 from ._executor import Closable, Executor, awaited, forwarded
-from ._loop_bridge import LoopBridge, is_own_cancellation, running_loop_bridge
+from ._loop_bridge import LoopBridge, call_listener, running_loop_bridge
 from .errors import PulsarException, error_of, translated
 
 if TYPE_CHECKING:
@@ -389,32 +388,6 @@ class ReceiveQueue(TransitionSubscriber):
                 waiter.set_result(None)
 
 
-class Reopening:
-    """Replacement of a C++ object that all receives of one consumer or reader wait for.
-
-    `reopen` opens the new C++ object; it retries until that is open, or until a close.
-    """
-
-    def __init__(self, reopen: Callable[[], None]) -> None:
-        self._reopener = BlockingReceiver(reopen)
-        self._future: Future[None] | None = None
-
-    async def wait(self) -> None:
-        """Wait until the new C++ object is open. Cancelling does not cancel it, and later callers wait for it too.
-
-        Raises:
-            PulsarException: `AlreadyClosed`, or the broker's error.
-        """
-        if self._future is None or self._future.done():
-            self._future = self._reopener.future()
-        await asyncio.wrap_future(self._future)
-
-    def end(self) -> None:
-        """Make all waiting callers raise `AlreadyClosed`."""
-        if self._future is not None:
-            complete(self._future, pulsar.Result.AlreadyClosed, None)
-
-
 _log = logging.getLogger("pulsar_ext")
 
 
@@ -424,7 +397,9 @@ class AsyncReceiving(Closable, Generic[T]):
     blocking: Any
     _executor: Executor
     _queue: ReceiveQueue
-    _reopening: Reopening
+    _reopener: BlockingReceiver[None]
+    _reopening: Future[None] | None = None
+    """The last replacement of the C++ object, for which all receives wait."""
 
     def _begin(
         self,
@@ -440,7 +415,7 @@ class AsyncReceiving(Closable, Generic[T]):
         """
         self.blocking = blocking
         self._executor = executor
-        self._reopening = Reopening(lambda: blocking._reopen_(None))
+        self._reopener = BlockingReceiver(lambda: blocking._reopen_(None))  # retries until it is open, or a close
         if receive_async_of is None:
             receiver = BlockingReceiver(receive)
             self._queue = ReceiveQueue(None, lambda _: receiver.receive_async)
@@ -472,7 +447,9 @@ class AsyncReceiving(Closable, Generic[T]):
     _receive_plain = _receive
 
     async def _take_after_reopening(self) -> Message[T]:
-        await self._reopening.wait()
+        if self._reopening is None or self._reopening.done():
+            self._reopening = self._reopener.future()
+        await asyncio.wrap_future(self._reopening)  # a cancelled caller does not cancel it
         message: Message[T] = await self._queue.get()
         return message
 
@@ -504,7 +481,8 @@ class AsyncReceiving(Closable, Generic[T]):
     def _end_receives_(self) -> None:
         """Make every waiting and later receive raise `AlreadyClosed`: the blocking counterpart is closed."""
         self._queue.close()
-        self._reopening.end()
+        if self._reopening is not None:
+            complete(self._reopening, pulsar.Result.AlreadyClosed, None)
 
     def __aiter__(self) -> Self:
         return self
@@ -570,12 +548,6 @@ class AsyncSeeking(AsyncReceiving[T]):
                 _log.exception("A listener's receive failed; retrying in 1 s")
                 await asyncio.sleep(1)
                 continue
-            try:
-                with handled_in(message):
-                    returned = listener(self, message)
-                    if isawaitable(returned):
-                        await returned
-            except (Exception, asyncio.CancelledError) as error:  # the next message must be delivered
-                if is_own_cancellation(error):
-                    raise
-                _log.exception("A listener raised; its message %r stays unacknowledged", message.message_id())
+            with handled_in(message):
+                text = "A listener raised; its message %r stays unacknowledged"
+                await call_listener(partial(listener, self, message), text, message.message_id())

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import re
 import weakref
 from collections import deque
 from functools import cache, partial, wraps
-from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import pulsar
@@ -23,7 +21,7 @@ from pulsar_ext.request.envelope import in_same_namespace
 from pulsar_ext.request.replier import Replying, ReplyProducers, replier_arguments
 
 from ._executor import Closable, Executor, awaited, forwarded
-from ._loop_bridge import is_own_cancellation, running_loop_bridge
+from ._loop_bridge import call_listener, running_loop_bridge
 from ._receiving import AsyncReceiving
 from .consumer import Consumer
 from .key_shared import ConsumerBuilder, RangeReaderGroup, ReaderBuilder
@@ -45,9 +43,6 @@ if TYPE_CHECKING:
     from pulsar_ext.producer import Producer as BlockingProducer
     from pulsar_ext.redelivery.schedule import Backoff
     from pulsar_ext.schema.typed import T, TypedSchema
-
-
-_log = logging.getLogger("pulsar_ext")
 
 
 class LoopEvents:
@@ -83,14 +78,11 @@ class LoopEvents:
     async def _notify_all(self) -> None:
         while self._events:
             method, partition = self._events.popleft()
-            try:
-                result = getattr(self._listener, method)(self._consumer, partition)
-                if isawaitable(result):
-                    await result
-            except (Exception, asyncio.CancelledError) as error:  # the next event must be reported
-                if is_own_cancellation(error):
-                    raise
-                _log.exception("A listener raised; the event was %s of partition %d", method, partition)
+            call = partial(self._report, method, partition)
+            await call_listener(call, "A listener raised; the event was %s of partition %d", method, partition)
+
+    def _report(self, method: str, partition: int) -> object:
+        return getattr(self._listener, method)(self._consumer, partition)
 
 
 class _Intercepted(AsyncReceiving):
