@@ -34,9 +34,9 @@ from ._models import (
 )
 from ._oauth2 import Oauth2Tokens
 from ._operations import Operations
-from ._session import Authorization, ClusterAddresses, HttpSession, Limits
+from ._session import Authorization, HttpSession, Limits
 from ._transport import AsyncTransport, SyncTransport, TlsFiles
-from ._url import AdminUrl, derive_admin_url
+from ._url import ClusterAddresses, derive_admin_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -83,22 +83,22 @@ class _Admin(Operations):
         deadline_seconds: float = 60.0,
         max_attempts: int = 4,
     ) -> None:
-        parsed = AdminUrl.parse(url)
+        addresses = ClusterAddresses(url)
         tls = TlsFiles(
             tls_trust_certs_file_path,
             tls_certificate_file_path,
             tls_private_key_file_path,
-            is_needed=parsed.uses_tls,
+            is_needed=addresses.uses_tls,
             allow_insecure_connection=tls_allow_insecure_connection,
             validate_hostname=tls_validate_hostname,
         )
-        if basic is not None and parsed.credentials is not None:
+        if basic is not None and addresses.credentials is not None:
             raise InvalidUse("User and password are in the admin URL and in basic=; pass them once")
         self._transport = self._transport_class(tls)
         self._session = HttpSession(
             self._transport,
-            ClusterAddresses(parsed.bases),
-            Authorization(token, basic or parsed.credentials),
+            addresses,
+            Authorization(token, basic or addresses.credentials),
             Limits(timeout_seconds, deadline_seconds, max_attempts),
         )
 

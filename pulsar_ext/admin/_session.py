@@ -38,7 +38,7 @@ from pulsar_ext.errors import (
     InvalidUse,
 )
 
-from ._url import host_of, is_less_safe
+from ._url import ClusterAddresses, host_of, is_less_safe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -187,32 +187,6 @@ def _describe(request: Request[T], base_url: str, redirected_to: str) -> str:
 _OK = 200
 _TOPIC_PARTS = 4
 _URLS_OF_LOOKUP = ("httpUrl", "httpUrlTls", "brokerUrl", "brokerUrlTls")
-
-
-class ClusterAddresses:
-    """Admin URLs, in the order of use, and broker hosts of one cluster, shared by all sessions.
-
-    Thread-safe: each attribute is replaced as a whole.
-    """
-
-    def __init__(self, bases: Sequence[str]) -> None:
-        self.bases = tuple(bases)
-        self._hosts = frozenset(map(host_of, bases))
-
-    def prefer(self, base: str) -> None:
-        """Use this URL first from now on."""
-        bases = self.bases
-        if bases[0] != base:
-            at = bases.index(base)
-            self.bases = bases[at:] + bases[:at]
-
-    def is_known(self, url: str) -> bool:
-        """Return whether the URL's host was passed by the application, or is listed as a broker by the cluster."""
-        return host_of(url) in self._hosts
-
-    def add_brokers(self, brokers: frozenset[str]) -> None:
-        """Add the hosts of the cluster's brokers."""
-        self._hosts = self._hosts | brokers
 
 
 def broker_lookup_paths(path: str) -> tuple[str, ...]:
