@@ -26,9 +26,8 @@ from pulsar_ext.request.envelope import in_same_namespace
 
 from .config import PulsarBrokerConfig, check_ack_policy, check_client_options, check_producer_options
 from .message import PulsarMessage, Raw
-from .publisher import PulsarPublisher
+from .publisher import PulsarPublishCommand, PulsarPublisher
 from .registrator import PulsarRegistrator
-from .response import PulsarPublishCommand
 from .sender import PulsarSender
 from .subscriber import PulsarSubscriber
 
@@ -49,7 +48,7 @@ if TYPE_CHECKING:
     from pulsar_ext.ids.message_id import MessageId
 
     from .config import Middlewares, Options
-    from .response import PublishOptions, SendOptions
+    from .publisher import PublishOptions, SendOptions
 
 
 _ID_WIDTH: Final = 10

@@ -19,7 +19,7 @@ from pulsar_ext.ids.topic_name import TopicName
 
 from .config import check_producer_options
 from .message import PulsarParser, properties_of
-from .response import PulsarPublishCommand
+from .publisher import PulsarPublishCommand
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping

@@ -20,7 +20,7 @@ from pulsar_ext.ids.topic_name import TopicName
 from pulsar_ext.message import Message, received
 
 from .broker import PulsarBroker
-from .response import PulsarPublishCommand
+from .publisher import PulsarPublishCommand
 from .sender import EncodingProducer
 
 if TYPE_CHECKING:
