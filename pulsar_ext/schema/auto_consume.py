@@ -21,7 +21,7 @@ from pulsar_ext.errors import SchemaMismatch
 
 from .avro_definition import shape_of_definition
 from .avro_schema import avro_reader
-from .json_values import parse_json
+from .json_schema import parse_json
 from .key_value import inline_pair, parts_of, separated_pair
 from .typed import ByVersion
 

@@ -27,7 +27,7 @@ from pulsar_ext._native.schemas import version_of
 from pulsar_ext.errors import AdminNotFound, InvalidUse, SchemaMismatch
 from pulsar_ext.ids.topic_name import TopicName
 from pulsar_ext.schema.avro_definition import shape_of_definition
-from pulsar_ext.schema.json_values import OFFICIAL_BEGINNING, parse_json
+from pulsar_ext.schema.json_schema import OFFICIAL_BEGINNING, parse_json
 from pulsar_ext.schema.key_value import key_bytes, parts_of, split_inline
 from pulsar_ext.schema.shapes import Array, Enumeration, Fixed, Mapped, Record, Scalar, Union, short_name
 
