@@ -188,13 +188,17 @@ class PulsarSender(EncodingProducer):
 
     async def request(self, cmd: PulsarPublishCommand) -> Message:
         """Publish a request, and return the first reply."""
-        options = _requester_options(cmd.reply_topic or self._reply_topic, cmd.destination)
+        reply_topic = cmd.reply_topic or self._reply_topic
+        options: dict[str, str] = {}
+        if reply_topic is not None:
+            # A stable name, which the next start reuses, and a different one per requested topic.
+            subscription = "requester-" + str(TopicName.parse(cmd.destination)).replace("/", ":")
+            options = {"reply_topic": reply_topic, "subscription_name": subscription}
         opening = partial(self.config.client.requester, cmd.destination, **options)
-        name = cmd.destination, options.get("reply_topic")
         content, properties = await self.encoded(cmd, cmd.body)
         more, timeout_ms = cmd.send_options(), max(1, round(cmd.timeout * 1000))
         try:
-            async with self._requesters.use(name, opening) as requester:
+            async with self._requesters.use((cmd.destination, reply_topic), opening) as requester:
                 return await requester.request(content, timeout_ms=timeout_ms, properties=properties, **more)
         except NoReply as error:
             raise TimeoutError(f"The request to {cmd.destination!r} has no reply within {cmd.timeout} s.") from error
@@ -211,16 +215,3 @@ class PulsarSender(EncodingProducer):
 
     async def _open_producer(self, client: Client, topic: str, own: Options | None) -> Producer[bytes]:
         return await client.create_producer(topic, **self.options_of(own))
-
-
-def _requester_options(reply_topic: str | None, requested: str) -> Options:
-    """Return the options of the requester of one topic.
-
-    Its subscription has a stable name, so that the next start reuses it, and a different one per requested topic.
-    """
-    if reply_topic is None:
-        return {}
-    return {
-        "reply_topic": reply_topic,
-        "subscription_name": "requester-" + str(TopicName.parse(requested)).replace("/", ":"),
-    }

@@ -236,7 +236,7 @@ def _reader(schema: SchemaText, version: int) -> Callable[[bytes], object]:
     match schema.type:
         case "AVRO":
             definition = json.loads(text)
-            avro = avro_reader(definition, shape_of_definition(definition))
+            avro: Callable[[bytes], object] = avro_reader(definition, shape_of_definition(definition))
             return lambda data: record(avro(data))
         case "JSON":
             return lambda data: record(parse_json(data))

@@ -72,11 +72,10 @@ def _is_object(shape: shapes.Shape) -> bool:
     return isinstance(shape, shapes.Record | shapes.Mapped)
 
 
-def tags_of(record: shapes.Record) -> dict[str, tuple[str, ...]]:
+def _tags_of(record: shapes.Record) -> dict[str, tuple[str, ...]]:
     """Return the `Literal` fields with their allowed texts, such as pydantic's discriminators."""
-    return {
-        one.name: one.shape.texts for one in record.fields if isinstance(one.shape, shapes.Scalar) and one.shape.texts
-    }
+    literals = ((one.name, one.shape.texts) for one in record.fields if isinstance(one.shape, shapes.Scalar))
+    return {name: texts for name, texts in literals if texts}
 
 
 OFFICIAL_BEGINNING: Final = b"{\n"
@@ -168,18 +167,15 @@ class JsonReader(shapes.Writer):
         by_family = {family_of(branch): self.of(branch) for branch in union.branches}
         by_name = {shapes.short_name(one): self.of(one) for one in union.branches if _is_object(one)}
         records = [one for one in union.branches if isinstance(one, shapes.Record)]
-        tagged = [(tags, by_name[shapes.short_name(one)]) for one in records if (tags := tags_of(one))]
+        tagged = [(tags, by_name[shapes.short_name(one)]) for one in records if (tags := _tags_of(one))]
         wraps = is_wrapping(union)
 
         def read(value: object) -> object:
             if wraps and isinstance(value, dict):
                 fitting = [read for tags, read in tagged if all(value.get(name) in tags[name] for name in tags)]
                 return _read_object(value, by_name, fitting)
-            for family in (
-                _FAMILIES.get(type(value), "text"),
-                "fraction",
-                "text",
-            ):  # Jackson writes some times as numbers or arrays
+            # Jackson writes some times as numbers or arrays.
+            for family in (_FAMILIES.get(type(value), "text"), "fraction", "text"):
                 if family in by_family:
                     return by_family[family](value)
             raise shapes.InvalidValue(f"is {value!r}, not one of {', '.join(map(shapes.name_of, union.branches))}")

@@ -257,24 +257,17 @@ def _batch_texts(number: int, column: pa.Array) -> pa.Array:
     return _join(heads, octets).fill_null(b"")
 
 
-def _batch_properties(column: pa.Array) -> pa.Array:
-    return pa.array([option_fields({"properties": dict(pairs or ())}) for pairs in column.to_pylist()], pa.binary())
-
-
-def _batch_times(column: pa.Array) -> pa.Array:
-    return _each(column, lambda time: option_fields({"event_timestamp": time})).fill_null(b"")
-
-
-def _base64_flags(column: pa.Array) -> pa.Array:
-    return pa.repeat(pa.scalar(number_field(IS_BASE64, 1), pa.binary()), len(column))
-
-
 _KEYS: dict[str, Callable[[pa.Array], pa.Array]] = {
     "partition_key": partial(_batch_texts, PARTITION_KEY),
-    BASE64_KEYS: _base64_flags,
+    BASE64_KEYS: lambda flags: pa.repeat(pa.scalar(number_field(IS_BASE64, 1), pa.binary()), len(flags)),
     "ordering_key": partial(_batch_texts, ORDERING_KEY),
 }
-_OTHERS = {"properties": _batch_properties, "event_timestamp": _batch_times}
+_OTHERS: dict[str, Callable[[pa.Array], pa.Array]] = {
+    "properties": lambda properties: pa.array(
+        [option_fields({"properties": dict(pairs or ())}) for pairs in properties.to_pylist()], pa.binary()
+    ),
+    "event_timestamp": lambda times: _each(times, lambda time: option_fields({"event_timestamp": time})).fill_null(b""),
+}
 """Writers of the columns, in the order of `option_fields`."""
 
 

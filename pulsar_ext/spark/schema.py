@@ -27,6 +27,7 @@ KEY_PART: Final = "__keyPart"
 
 _MILLIS = 1000
 _MOST_MILLIS = (2**63 - 1) // _MILLIS
+_MICROS: Final = pa.timestamp("us", tz="UTC")
 
 
 def _key(block: MessageBlock, kind: pa.DataType) -> pa.Array:
@@ -50,10 +51,6 @@ def _first_chunk_id(block: MessageBlock, kind: pa.DataType) -> pa.Array:
     return pa.array(found, kind)
 
 
-def _publish_time(block: MessageBlock, kind: pa.DataType) -> pa.Array:
-    return pa.array(block.numbers("publish_timestamp") * _MILLIS, pa.timestamp("us", tz="UTC")).cast(kind)
-
-
 def _event_time(block: MessageBlock, kind: pa.DataType) -> pa.Array:
     millis = block.numbers("event_timestamp").view(np.uint64)
     far = np.flatnonzero(millis > _MOST_MILLIS)
@@ -65,7 +62,7 @@ def _event_time(block: MessageBlock, kind: pa.DataType) -> pa.Array:
     if not millis.any():
         return pa.nulls(len(block), kind)
     micros = millis.astype(np.int64) * _MILLIS
-    return pa.array(micros, pa.timestamp("us", tz="UTC"), mask=millis == 0).cast(kind)
+    return pa.array(micros, _MICROS, mask=millis == 0).cast(kind)
 
 
 def _properties(block: MessageBlock, kind: pa.DataType) -> pa.Array:
@@ -106,7 +103,9 @@ COLUMNS: Final = {
     "__key": Column(("binary", "string"), _key),
     "__topic": Column(("string",), lambda block, kind: pa.repeat(pa.scalar(block.topic, kind), len(block))),
     "__messageId": Column(("binary",), lambda block, kind: binary_of(block.inners.ids()).cast(kind)),
-    "__publishTime": Column(("timestamp",), _publish_time),
+    "__publishTime": Column(
+        ("timestamp",), lambda block, kind: pa.array(block.numbers("publish_timestamp") * _MILLIS, _MICROS).cast(kind)
+    ),
     "__eventTime": Column(("timestamp",), _event_time),
     "__messageProperties": Column(("map<string,string>",), _properties),
     "__orderingKey": Column(("binary",), lambda block, kind: _non_empty(block.ordering_keys).cast(kind)),

@@ -166,8 +166,6 @@ class PulsarStreamReader(SplitReader, DataSourceStreamReader, SupportsTriggerAva
         self._target: Mapping[str, Offset] | None = None
         self._waiting_since: float | None = None
 
-    # -- offsets -----------------------------------------------------------------------------------------------------
-
     def initialOffset(self) -> dict[str, object]:  # noqa: N802  # Spark's name, here and below
         """Return the offsets at which a new query begins.
 
@@ -245,8 +243,6 @@ class PulsarStreamReader(SplitReader, DataSourceStreamReader, SupportsTriggerAva
             for topic, stats in stats_of(admin, topics_of(admin, self._settings)).items()
         }
 
-    # -- batches -----------------------------------------------------------------------------------------------------
-
     def partitions(self, start: dict[str, object], end: dict[str, object]) -> Sequence[InputPartition]:
         """Plan the tasks of a batch; equal offsets yield equal tasks while no entry is trimmed."""
         admin, settings = admin_of(self._settings), self._settings
@@ -269,8 +265,6 @@ class PulsarStreamReader(SplitReader, DataSourceStreamReader, SupportsTriggerAva
         """Close the consumers of the query's subscription, which sends their pending acknowledgements."""
         if self._subscription is not None:
             self._subscription.close()
-
-    # -- parts -------------------------------------------------------------------------------------------------------
 
     def __getstate__(self) -> dict[str, object]:
         return {**vars(self), "_subscription": None}
