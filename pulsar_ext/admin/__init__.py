@@ -11,8 +11,9 @@ Reads and idempotent writes are retried while the broker is unavailable, until a
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from pulsar_ext.errors import InvalidUse
 
@@ -37,9 +38,6 @@ from ._operations import Operations
 from ._session import Authorization, HttpSession, Limits
 from ._transport import AsyncTransport, SyncTransport, TlsFiles
 from ._url import ClusterAddresses, derive_admin_url
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 __all__ = [
     "AsyncPulsarAdmin",

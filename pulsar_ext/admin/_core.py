@@ -9,13 +9,10 @@ from __future__ import annotations
 
 import functools
 import json
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from types import MethodType
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, overload
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping
-
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, overload
 
 T = TypeVar("T")
 P = ParamSpec("P")

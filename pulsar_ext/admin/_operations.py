@@ -10,8 +10,9 @@ takes effect shortly after the broker's response.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, Literal, TypeVar
+from typing import Final, Literal, TypeVar
 from urllib.parse import quote
 
 from pulsar_ext.errors import AdminError, AdminNotAllowed, AdminNotFound, AdminUnavailable, InvalidUse
@@ -25,6 +26,7 @@ from ._models import (
     ClusterInfo,
     EntryMetadata,
     InternalStats,
+    Json,
     NamespacePolicies,
     PartitionedStats,
     Persistence,
@@ -32,11 +34,6 @@ from ._models import (
     SchemaInfo,
     TopicStats,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from ._models import Json
 
 T = TypeVar("T")
 Topic = str | TopicName

@@ -13,8 +13,9 @@ import logging
 import re
 import time
 from base64 import b64encode
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 from urllib.parse import urlencode, urljoin
 
 import httpx2
@@ -38,14 +39,9 @@ from pulsar_ext.errors import (
     InvalidUse,
 )
 
+from ._core import Answer, Request
+from ._transport import Transport
 from ._url import ClusterAddresses, host_of, is_less_safe
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from ._core import Answer, Request
-    from ._transport import Transport
-
 
 T = TypeVar("T")
 

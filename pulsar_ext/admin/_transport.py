@@ -15,10 +15,10 @@ import threading
 import time
 import weakref
 from collections import deque
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import httpcore2  # noqa: F401  # otherwise the first request of a consumer's monitor would import it, for 30 ms
 import httpx2
@@ -26,10 +26,6 @@ import httpx2
 from pulsar_ext.errors import InvalidUse, NotOpen
 
 from ._core import Answer
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
 
 logger = logging.getLogger("pulsar_ext.admin")
 

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 from urllib.parse import unquote, urlsplit
 
 from pulsar_ext.errors import AdminRequired, InvalidUse
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 _ENVIRONMENT = "PULSAR_ADMIN_URL"
 _ADMIN_OF_SERVICE = {"pulsar": ("http", 8080), "pulsar+ssl": ("https", 8443)}

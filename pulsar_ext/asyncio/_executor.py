@@ -5,18 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial, wraps
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
 
 import pulsar
 
 from pulsar_ext._runtime.ending import CancellableCall
 
 from .errors import error_of, translating
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
 
 P = ParamSpec("P")
 T = TypeVar("T")

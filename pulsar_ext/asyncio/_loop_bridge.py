@@ -6,11 +6,8 @@ import asyncio
 import logging
 import weakref
 from collections import deque
+from collections.abc import Callable
 from inspect import isawaitable
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _log = logging.getLogger("pulsar_ext")
 

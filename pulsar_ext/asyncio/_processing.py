@@ -5,22 +5,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections.abc import Awaitable, Callable
 from concurrent.futures import CancelledError
 from inspect import isawaitable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pulsar
 
 from pulsar_ext._native.results import POLL_MILLIS
-from pulsar_ext.process.processing import BegunBatches, redelivery_steps
+from pulsar_ext.message import Message
+from pulsar_ext.process.processing import BegunBatches, Handling, Steps, redelivery_steps
 
 from ._loop_bridge import is_own_cancellation, running_loop_bridge
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from pulsar_ext.message import Message
-    from pulsar_ext.process.processing import Handling, Steps
 
 
 async def drive(steps: Steps) -> None:

@@ -17,18 +17,22 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, InvalidStateError
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 import pulsar
 
 from pulsar_ext._native import threads
 from pulsar_ext._native.locks import Lock
+from pulsar_ext._native.messages import InnerConsumer, InnerMessage, InnerReader
+from pulsar_ext._native.results import Result
 from pulsar_ext._native.thread_state import keep_thread_state
 from pulsar_ext._runtime.condition import Condition
 from pulsar_ext.consumer import Consumer as BlockingConsumer
-from pulsar_ext.message import handled_in
+from pulsar_ext.key_shared.hash_ranges import KeyHashRanges
+from pulsar_ext.message import Message, handled_in
 from pulsar_ext.receive.order import Transition, TransitionSubscriber
 from pulsar_ext.receive.prefetch import require_max_messages
 from pulsar_ext.receive.receiver import Receiving
@@ -39,16 +43,8 @@ from ._executor import Closable, Executor, awaited, forwarded
 from ._loop_bridge import LoopBridge, call_listener, running_loop_bridge
 from .errors import PulsarException, error_of, translated
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from pulsar_ext._native.messages import InnerConsumer, InnerMessage, InnerReader
-    from pulsar_ext._native.results import Result
-    from pulsar_ext.key_shared.hash_ranges import KeyHashRanges
-    from pulsar_ext.message import Message
-
-    Outcome = Result | BaseException
-    ReceiveAsync = Callable[[Callable[[Outcome, Any], None]], object]
+Outcome = Result | BaseException
+ReceiveAsync = Callable[[Callable[[Outcome, Any], None]], object]
 
 
 R = TypeVar("R")

@@ -6,8 +6,9 @@ import asyncio
 import re
 import weakref
 from collections import deque
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import cache, partial, wraps
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import pulsar
 import pulsar.asyncio
@@ -15,10 +16,21 @@ import pulsar.asyncio
 from pulsar_ext._native.handles import AsyncClientHandle
 from pulsar_ext._native.signatures import Arguments, binding, documented_by, own_arguments
 from pulsar_ext.client.client import Client as BlockingClient
+from pulsar_ext.client.consumers import ConsumerEventListener
+from pulsar_ext.dedup.opening import Recall
+from pulsar_ext.ids.message_id import AnyMessageId
 from pulsar_ext.intercept.chain import ConsumerChain, ProducerChain, ReaderChain
+from pulsar_ext.intercept.interfaces import ConsumerInterceptor, ProducerInterceptor, ReaderInterceptor
+from pulsar_ext.key_shared.hash_ranges import RangesLike
+from pulsar_ext.key_shared.hashing import KeyFormsMode
+from pulsar_ext.message import Message
+from pulsar_ext.process.actions import Action
 from pulsar_ext.produce.router import HashingScheme
+from pulsar_ext.producer import Producer as BlockingProducer
+from pulsar_ext.redelivery.schedule import Backoff
 from pulsar_ext.request.envelope import in_same_namespace
 from pulsar_ext.request.replier import Replying, ReplyProducers, replier_arguments
+from pulsar_ext.schema.typed import T, TypedSchema
 
 from ._executor import Closable, Executor, awaited, forwarded
 from ._loop_bridge import call_listener, running_loop_bridge
@@ -28,21 +40,6 @@ from .key_shared import ConsumerBuilder, RangeReaderGroup, ReaderBuilder
 from .producer import Producer
 from .reader import Reader, TableView
 from .requests import Replier, Requester
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping, Sequence
-
-    from pulsar_ext.client.consumers import ConsumerEventListener
-    from pulsar_ext.dedup.opening import Recall
-    from pulsar_ext.ids.message_id import AnyMessageId
-    from pulsar_ext.intercept.interfaces import ConsumerInterceptor, ProducerInterceptor, ReaderInterceptor
-    from pulsar_ext.key_shared.hash_ranges import RangesLike
-    from pulsar_ext.key_shared.hashing import KeyFormsMode
-    from pulsar_ext.message import Message
-    from pulsar_ext.process.actions import Action
-    from pulsar_ext.producer import Producer as BlockingProducer
-    from pulsar_ext.redelivery.schedule import Backoff
-    from pulsar_ext.schema.typed import T, TypedSchema
 
 
 class LoopEvents:

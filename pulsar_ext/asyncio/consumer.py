@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable, Iterable
+from concurrent.futures import Future
 from operator import attrgetter
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import pulsar
 
 from pulsar_ext._native.fork import LISTENED
 from pulsar_ext._native.handles import AsyncConsumerHandle, MessageHandle
-from pulsar_ext._native.messages import InnerMessage
+from pulsar_ext._native.messages import InnerMessage, InnerMessageId
 from pulsar_ext._runtime.termination import at_termination
 from pulsar_ext._wire.message_id_data import has_first_chunk
 from pulsar_ext.ack.confirm import ScopeCore
 from pulsar_ext.consumer import Consumer as BlockingConsumer
-from pulsar_ext.process.actions import Redeliver
+from pulsar_ext.message import Message
+from pulsar_ext.process.actions import Action, Redeliver
 from pulsar_ext.process.processing import Handling
 from pulsar_ext.schema.typed import T
 
@@ -24,15 +26,6 @@ from ._executor import Executor, awaited, forwarded
 from ._processing import ProcessRun
 from ._receiving import AsyncSeeking, BlockingReceiver, complete
 from .errors import error_of, translating
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from concurrent.futures import Future
-
-    from pulsar_ext._native.messages import InnerMessageId
-    from pulsar_ext.message import Message
-    from pulsar_ext.process.actions import Action
-
 
 _REDELIVER = Redeliver()
 

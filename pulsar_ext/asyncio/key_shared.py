@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
+from pulsar_ext._runtime.context import ClientContext
 from pulsar_ext.intercept.chain import ConsumerChain, ReaderChain
 from pulsar_ext.key_shared.builders import ConsumerBuilder as BlockingConsumerBuilder
 from pulsar_ext.key_shared.builders import ReaderBuilder as BlockingReaderBuilder
+from pulsar_ext.key_shared.reader_group import RangeReaderGroup as BlockingGroup
+from pulsar_ext.schema.typed import TypedSchema
 
-from ._executor import Closing
+from ._executor import Closing, Executor
 from .consumer import Consumer
 from .reader import Reader
 
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
-
-    from pulsar_ext._runtime.context import ClientContext
-    from pulsar_ext.key_shared.reader_group import RangeReaderGroup as BlockingGroup
-    from pulsar_ext.schema.typed import TypedSchema
-
-    from ._executor import Executor
-
-    OpenAs = Callable[[Callable[[], Any], type[Any], ConsumerChain | ReaderChain | None, Any], Awaitable[Any]]
-    """`Client._open_as`."""
+OpenAs = Callable[[Callable[[], Any], type[Any], ConsumerChain | ReaderChain | None, Any], Awaitable[Any]]
+"""`Client._open_as`."""
 
 H = TypeVar("H", Consumer, Reader)
 

@@ -4,31 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic
+from typing import Any, Generic
 
 import pulsar
 import pulsar.asyncio
 
 from pulsar_ext._native.handles import AsyncProducerHandle
+from pulsar_ext._native.results import Result
 from pulsar_ext._native.signatures import with_signature_of
+from pulsar_ext.ids.message_id import MessageId
 from pulsar_ext.produce.options import named_options
-from pulsar_ext.produce.outcome import DUPLICATE_MESSAGE, duplicate_message
+from pulsar_ext.produce.outcome import DUPLICATE_MESSAGE, SentMany, duplicate_message
 from pulsar_ext.producer import Producer as BlockingProducer
 from pulsar_ext.schema.typed import T
 
 from ._executor import Closable, Executor, awaited, forwarded
 from ._loop_bridge import running_loop_bridge
 from .errors import error_of, translating
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from pulsar_ext._native.results import Result
-    from pulsar_ext.ids.message_id import MessageId
-    from pulsar_ext.produce.outcome import SentMany
-
 
 _OK = pulsar.Result.Ok
 

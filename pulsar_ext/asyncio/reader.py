@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from operator import attrgetter
-from typing import TYPE_CHECKING
 
 from pulsar_ext._native.handles import AsyncReaderHandle
+from pulsar_ext.key_shared.reader_group import GroupReader
+from pulsar_ext.message import Message
 from pulsar_ext.reader import Reader as BlockingReader
 from pulsar_ext.schema.typed import T
 from pulsar_ext.table_view import TableView as BlockingTableView
 from pulsar_ext.topics_reader.reader import TopicsReader
 
-from ._executor import Closing, forwarded
+from ._executor import Closing, Executor, forwarded
 from ._receiving import AsyncSeeking
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pulsar_ext.key_shared.reader_group import GroupReader
-    from pulsar_ext.message import Message
-
-    from ._executor import Executor
-
 
 _ARRIVING_SECONDS = 0.05
 """Time in seconds for a message to get from the C++ queue to this one: another thread screens its key."""

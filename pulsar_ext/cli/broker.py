@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 from dataclasses import asdict
-from pathlib import Path  # noqa: TC003  # cyclopts reads the annotations
+from pathlib import Path  # cyclopts reads the annotations
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
@@ -17,7 +17,7 @@ from rich.table import Table
 
 from pulsar_ext.errors import MissingExtra
 
-from .arguments import Backend, Json  # noqa: TC001  # cyclopts evaluates annotations
+from .arguments import Backend, Json  # cyclopts evaluates annotations
 from .output import note, print_json, print_result
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence  # noqa: TC003  # a dataclass is read at run time
+from collections.abc import Mapping, Sequence  # a dataclass is read at run time
 from dataclasses import dataclass
 from datetime import datetime
 from importlib.util import find_spec

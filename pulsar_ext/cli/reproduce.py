@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from functools import cache, partial
-from pathlib import Path  # noqa: TC003  # cyclopts reads the annotations
+from pathlib import Path  # cyclopts reads the annotations
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
@@ -30,7 +30,7 @@ from pulsar_ext.reproduce import (
     update_markdown,
 )
 
-from .arguments import AdminUrl, Backend, Flag, Json, Token, Url  # noqa: TC001  # cyclopts evaluates annotations
+from .arguments import AdminUrl, Backend, Flag, Json, Token, Url  # cyclopts evaluates annotations
 from .output import print_json, print_result
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from cyclopts import App
 from pulsar_ext import __version__, native_status
 from pulsar_ext.client.features import unavailable_features
 
-from .arguments import Json  # noqa: TC001  # cyclopts evaluates annotations
+from .arguments import Json  # cyclopts evaluates annotations
 from .output import print_json, print_result
 
 app = App(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping  # noqa: TC003  # dataclasses are read at run time
+from collections.abc import Mapping  # dataclasses are read at run time
 from dataclasses import asdict, dataclass, field, fields
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, TypedDict

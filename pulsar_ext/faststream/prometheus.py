@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from faststream._internal.constants import EMPTY
@@ -17,8 +18,6 @@ with MissingExtra.named("faststream", "pulsar_ext.faststream.prometheus"):
     from faststream.prometheus.middleware import PrometheusMiddleware
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from faststream.message import StreamMessage
     from faststream.prometheus import ConsumeAttrs
     from prometheus_client import CollectorRegistry

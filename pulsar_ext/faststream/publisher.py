@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from copy import copy
-from typing import TYPE_CHECKING, Any, Self, TypedDict
+from datetime import timedelta
+from typing import Any, Self, TypedDict, Unpack
 
+from faststream._internal.basic_types import SendableMessage
 from faststream._internal.endpoint.publisher import PublisherSpecification, PublisherUsecase
 from faststream._internal.endpoint.publisher.fake import FakePublisher
+from faststream._internal.producer import ProducerProto
+from faststream._internal.types import PublisherMiddleware
+from faststream.message import StreamMessage
 from faststream.response import BatchPublishCommand, PublishCommand, PublishType
 
+from pulsar_ext.ids.message_id import MessageId
 from pulsar_ext.request.envelope import CORRELATION
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from datetime import timedelta
-    from typing import Unpack
+from .config import Options, PulsarBrokerConfig, PulsarPublisherConfig
+from .message import PulsarMessage, Raw
 
-    from faststream._internal.basic_types import SendableMessage
-    from faststream._internal.producer import ProducerProto
-    from faststream._internal.types import PublisherMiddleware
-    from faststream.message import StreamMessage
-
-    from pulsar_ext.ids.message_id import MessageId
-
-    from .config import Options, PulsarBrokerConfig, PulsarPublisherConfig
-    from .message import PulsarMessage, Raw
-
-    _Specification = PublisherSpecification[PulsarBrokerConfig, PulsarPublisherConfig]
+_Specification = PublisherSpecification[PulsarBrokerConfig, PulsarPublisherConfig]
 
 
 class SendOptions(TypedDict, total=False):

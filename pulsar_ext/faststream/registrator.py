@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar, cast
+import re
+from collections.abc import Mapping, Sequence
+from typing import TypeVar, cast
 
+from fast_depends.dependencies import Dependant
 from faststream._internal.broker.registrator import Registrator
 from faststream._internal.constants import EMPTY
 from faststream._internal.endpoint.publisher import PublisherSpecification
 from faststream._internal.endpoint.subscriber import SubscriberSpecification
 from faststream._internal.endpoint.subscriber.call_item import CallsCollection
+from faststream._internal.parser import CodecProto
+from faststream._internal.types import CustomCallable
 from faststream.exceptions import SetupError
+from faststream.middlewares import AckPolicy
 from faststream.specification.asyncapi.utils import resolve_payloads
 from faststream.specification.schema import Message, Operation, PublisherSpec, SubscriberSpec
 from pulsar import ConsumerType
 
 from .config import (
+    Middlewares,
+    Options,
     PulsarBrokerConfig,
     PulsarPublisherConfig,
     PulsarSubscriberConfig,
@@ -25,18 +33,6 @@ from .config import (
 from .message import Raw
 from .publisher import PulsarBatchPublisher, PulsarPublisher
 from .subscriber import PulsarSubscriber
-
-if TYPE_CHECKING:
-    import re
-    from collections.abc import Mapping, Sequence
-
-    from fast_depends.dependencies import Dependant
-    from faststream._internal.parser import CodecProto
-    from faststream._internal.types import CustomCallable
-    from faststream.middlewares import AckPolicy
-
-    from .config import Middlewares, Options
-
 
 SpecT = TypeVar("SpecT", SubscriberSpec, PublisherSpec)
 

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import ClassVar
 
+from fast_depends.dependencies import Dependant
 from faststream._internal.broker import BrokerRouter
 from faststream._internal.broker.router import ArgsContainer, SubscriberRoute
 from faststream._internal.constants import EMPTY
+from faststream._internal.types import CustomCallable
+from faststream.middlewares import AckPolicy
 
-from .config import PulsarBrokerConfig, check_ack_policy
+from .config import Middlewares, PulsarBrokerConfig, check_ack_policy
 from .message import Raw
 from .registrator import PulsarRegistrator
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from fast_depends.dependencies import Dependant
-    from faststream._internal.types import CustomCallable
-    from faststream.middlewares import AckPolicy
-
-    from .config import Middlewares
 
 
 def _arguments_of(method: Callable[..., object]) -> list[inspect.Parameter]:

@@ -5,35 +5,28 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 import pulsar
+from fast_depends.library.serializer import SerializerProto
 from faststream._internal.endpoint.utils import ParserComposition
 from faststream._internal.parser import BatchCodecProto, CodecProto, DefaultCodec
 from faststream._internal.producer import ProducerProto
+from faststream._internal.types import AsyncCallable, CustomCallable
 
+from pulsar_ext.asyncio import Client, Producer, Requester
 from pulsar_ext.errors import InvalidUse, NoReply
+from pulsar_ext.ids.message_id import MessageId
 from pulsar_ext.ids.topic_name import TopicName
+from pulsar_ext.message import Message
 
-from .config import check_producer_options
+from .config import Options, PulsarBrokerConfig, check_producer_options
 from .message import PulsarParser, properties_of
 from .publisher import PulsarPublishCommand
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping
-    from contextlib import AbstractAsyncContextManager
-
-    from fast_depends.library.serializer import SerializerProto
-    from faststream._internal.types import AsyncCallable, CustomCallable
-
-    from pulsar_ext.asyncio import Client, Producer, Requester
-    from pulsar_ext.ids.message_id import MessageId
-    from pulsar_ext.message import Message
-
-    from .config import Options, PulsarBrokerConfig
-
 
 _IDLE_SECONDS: Final = 60.0
 

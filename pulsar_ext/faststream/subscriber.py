@@ -9,18 +9,27 @@ import asyncio
 import contextlib
 import logging
 import time
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextvars import ContextVar
 from functools import partial
-from typing import TYPE_CHECKING, Final, cast
+from types import TracebackType
+from typing import Final, cast
 
 import pulsar
 from faststream import BaseMiddleware
+from faststream._internal.basic_types import AsyncFuncAny
+from faststream._internal.context import ContextRepo
+from faststream._internal.endpoint.publisher import PublisherProto
 from faststream._internal.endpoint.subscriber import SubscriberSpecification, SubscriberUsecase
+from faststream._internal.endpoint.subscriber.call_item import CallsCollection
 from faststream._internal.endpoint.utils import process_msg
+from faststream._internal.types import BrokerMiddleware
 from faststream.exceptions import AckMessage, HandlerException, IncorrectState, NackMessage, RejectMessage, SkipMessage
+from faststream.message import StreamMessage
 from faststream.middlewares import AckPolicy
 
 from pulsar_ext._native.results import POLL_MILLIS, raise_result
+from pulsar_ext.asyncio import Consumer
 from pulsar_ext.asyncio._processing import finish_batches
 from pulsar_ext.message import handled_in
 from pulsar_ext.process.processing import BegunBatches
@@ -28,19 +37,6 @@ from pulsar_ext.process.processing import BegunBatches
 from .config import PulsarBrokerConfig, PulsarSubscriberConfig, check_consumer_options
 from .message import PulsarMessage, PulsarParser, Raw, Rejection, each_of, redeliver
 from .publisher import PulsarReplyPublisher
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
-    from types import TracebackType
-
-    from faststream._internal.basic_types import AsyncFuncAny
-    from faststream._internal.context import ContextRepo
-    from faststream._internal.endpoint.publisher import PublisherProto
-    from faststream._internal.endpoint.subscriber.call_item import CallsCollection
-    from faststream._internal.types import BrokerMiddleware
-    from faststream.message import StreamMessage
-
-    from pulsar_ext.asyncio import Consumer
 
 
 class ExceptionAcknowledger(BaseMiddleware):

@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import itertools
 import uuid
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, cast
+from typing import cast
 from unittest.mock import AsyncMock, MagicMock
 
 import anyio
 import pulsar
 from faststream._internal.testing.broker import EnterType, TestBroker, change_producer
 from faststream.exceptions import SubscriberNotFound
+from faststream.response import Response
 
 from pulsar_ext._native.messages import InnerMessageBuilder
 from pulsar_ext.ids.message_id import MessageId
@@ -20,17 +22,10 @@ from pulsar_ext.ids.topic_name import TopicName
 from pulsar_ext.message import Message, received
 
 from .broker import PulsarBroker
-from .publisher import PulsarPublishCommand
+from .message import Raw
+from .publisher import PulsarPublishCommand, PulsarPublisher
 from .sender import EncodingProducer
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from faststream.response import Response
-
-    from .message import Raw
-    from .publisher import PulsarPublisher
-    from .subscriber import PulsarSubscriber
+from .subscriber import PulsarSubscriber
 
 _FOREVER_SECONDS = 1e9
 

@@ -6,7 +6,7 @@ Entries are numbered from 1 through all stored ledgers; a map is drawn over thes
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping  # noqa: TC003  # dataclasses are read at run time
+from collections.abc import Mapping  # dataclasses are read at run time
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Literal, TypeVar

@@ -12,10 +12,11 @@ import json
 import struct
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, SupportsIndex
 
 import pulsar.schema
 
+from pulsar_ext._native.messages import InnerMessage
 from pulsar_ext._native.schemas import SchemaText, text_of, version_of
 from pulsar_ext.errors import SchemaMismatch
 
@@ -26,11 +27,7 @@ from .key_value import inline_pair, parts_of, separated_pair
 from .typed import ByVersion
 
 if TYPE_CHECKING:
-    from typing import SupportsIndex
-
     from google.protobuf.message import Message
-
-    from pulsar_ext._native.messages import InnerMessage
 
     _Official = object  # the official class is untyped
 else:

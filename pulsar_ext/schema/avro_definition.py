@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import math
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from pulsar_ext.errors import InvalidUse
 
 from . import shapes
-
-if TYPE_CHECKING:
-    from .shapes import Complex, Definition
-
+from .shapes import Complex, Definition
 
 MARKED: Final = "value"
 """The field of a record as which a scalar is read."""

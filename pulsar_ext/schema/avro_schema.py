@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, overload
 
 import pulsar.schema
 
 from pulsar_ext._native.records import raise_if_fields_lost, read_whole_avro, record_of_avro
-from pulsar_ext._native.schemas import SchemaType, begin_schema, reset_writer_schemas, writer_definition
+from pulsar_ext._native.schemas import Encoded, SchemaType, begin_schema, reset_writer_schemas, writer_definition
 from pulsar_ext.errors import InvalidUse, MissingExtra, SchemaMismatch
 
 from .avro_definition import Form, definition_of, shape_of_definition
 from .models import is_model, shape_of_model
 from .reading import reading_of
-from .shapes import InvalidValue, Writer
+from .shapes import Definition, InvalidValue, Record, Shape, Writer
 from .typed import T, TypedSchema
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import ModuleType
-
-    from pulsar_ext._native.schemas import Encoded
     from pulsar_ext.admin import PulsarAdmin
-
-    from .shapes import Definition, Record, Shape
 
     _Official = object  # the official class is untyped
 else:

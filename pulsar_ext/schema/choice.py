@@ -5,12 +5,14 @@ Versions are looked up only at the cluster of the message.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import pulsar.schema
 
 from pulsar_ext._native.records import record_class_of
+from pulsar_ext._native.schemas import SchemaInfo
 from pulsar_ext.errors import InvalidUse, SchemaMismatch
 from pulsar_ext.ids.topic_name import TopicName
 
@@ -20,9 +22,6 @@ from .models import is_model
 from .typed import T, TypedSchema
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pulsar_ext._native.schemas import SchemaInfo
     from pulsar_ext.admin import PulsarAdmin
     from pulsar_ext.admin import SchemaInfo as StoredSchema
 

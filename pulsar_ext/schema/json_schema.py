@@ -16,27 +16,23 @@ import enum
 import json
 import math
 import uuid
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import pulsar.schema
 
 from pulsar_ext._native.records import is_written_as, raise_if_fields_lost, record_of_json
-from pulsar_ext._native.schemas import SchemaType, begin_schema
+from pulsar_ext._native.schemas import Encoded, SchemaText, SchemaType, begin_schema
 from pulsar_ext.errors import InvalidUse, SchemaMismatch
 
 from . import shapes
 from .avro_definition import definition_of
 from .models import is_model, shape_of_model
 from .reading import bytes_on
+from .shapes import Convert, Field
 from .typed import T, TypedSchema
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pulsar_ext._native.schemas import Encoded, SchemaText
-
-    from .shapes import Convert, Field
-
     _Official = object  # the official class is untyped
 else:
     _Official = pulsar.schema.JsonSchema

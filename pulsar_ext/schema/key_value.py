@@ -5,11 +5,13 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+from collections.abc import Callable, Iterator
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 import pulsar.schema
 
+from pulsar_ext._native.messages import InnerMessage
 from pulsar_ext._native.schemas import SchemaText, text_of, version_of
 from pulsar_ext.errors import AdminConflict, AdminNotFound, InvalidUse, SchemaMismatch
 
@@ -19,9 +21,6 @@ from .reading import cannot_read
 from .typed import ByVersion, TypedSchema
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from pulsar_ext._native.messages import InnerMessage
     from pulsar_ext.admin import SchemaInfo as StoredSchema
 
     _Decode = Callable[[bytes], object]

@@ -16,6 +16,7 @@ import re
 import types
 import typing
 import uuid
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeGuard, get_args, get_origin
 
@@ -25,8 +26,6 @@ from . import shapes
 from .avro_definition import UnsupportedDefault, written_default
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
     from pydantic import BaseModel
 
 

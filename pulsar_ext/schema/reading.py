@@ -7,21 +7,17 @@ One walk over two shapes yields both the conversion and the differences. Mirrors
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from functools import partial
 from operator import itemgetter
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from pulsar_ext._native.schemas import SchemaText
 from pulsar_ext.errors import InvalidUse
 
 from . import shapes
 from .avro_definition import MARKED, marked_branches, shape_of_definition
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pulsar_ext._native.schemas import SchemaText
-
-    from .shapes import Convert, Named
+from .shapes import Convert, Named
 
 
 def reading_of(written: shapes.Shape, read: shapes.Shape) -> tuple[Convert, tuple[str, ...]]:

@@ -13,19 +13,17 @@ import datetime as dt
 import decimal
 import math
 import uuid
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-    from enum import Enum
-
-    Convert: TypeAlias = Callable[[Any], Any]
-    """Conversion of a user's value, or to one; it raises `InvalidValue`."""
-    Complex: TypeAlias = dict[str, Any]
-    Definition: TypeAlias = str | list["Definition"] | Complex
-    """Avro definition, as parsed JSON; a complex one is an object."""
+Convert: TypeAlias = Callable[[Any], Any]
+"""Conversion of a user's value, or to one; it raises `InvalidValue`."""
+Complex: TypeAlias = dict[str, Any]
+Definition: TypeAlias = str | list["Definition"] | Complex
+"""Avro definition, as parsed JSON; a complex one is an object."""
 
 T = TypeVar("T")
 

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, Self
 
-from pulsar_ext._native.schemas import SchemaInfo, SchemaType, text_of, without_writers
+from pulsar_ext._native.schemas import Encoded, SchemaInfo, SchemaText, SchemaType, text_of, without_writers
 from pulsar_ext.errors import InvalidUse
 
 from .reading import cannot_read
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pulsar.schema import Schema
     from typing_extensions import TypeVar
 
-    from pulsar_ext._native.schemas import Encoded, SchemaText
     from pulsar_ext.admin import PulsarAdmin
 
     T = TypeVar("T", default=Any)

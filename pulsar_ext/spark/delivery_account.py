@@ -6,23 +6,18 @@ was lost by the client on a reconnect. `missing` lists these entries; their head
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pulsar_ext.ids.position import Position
 
 from .offsets import Offset
+from .splits import Segment
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from numpy.typing import NDArray
-
-    from .splits import Segment
-
-    Positions = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
-    """Ledgers, entries and batch indexes of messages."""
+Positions = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
+"""Ledgers, entries and batch indexes of messages."""
 
 _Key = tuple[int, int, int]
 """Ledger, entry and batch index of a message."""

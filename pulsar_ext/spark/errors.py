@@ -16,14 +16,11 @@ import hashlib
 import logging
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from pulsar_ext.errors import PulsarExtError
+from pulsar_ext.ids.position import Position
 
-if TYPE_CHECKING:
-    from pulsar_ext.ids.position import Position
-
-    from .options import Settings
+from .options import Settings
 
 _log = logging.getLogger("pulsar_ext.spark")
 

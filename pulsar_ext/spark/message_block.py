@@ -8,6 +8,7 @@ The C++ client returns a key that was sent as bytes in base64, and a text that i
 from __future__ import annotations
 
 from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import cached_property
 from itertools import accumulate, repeat
@@ -16,30 +17,23 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from pulsar_ext._native import core
-from pulsar_ext._native.messages import InnerMessage, sequence_id_of
+from pulsar_ext._native.messages import InnerMessage, InnerReader, sequence_id_of
 from pulsar_ext._native.results import Timeout
 from pulsar_ext._wire.batch_payload import bytes_of_base64
-from pulsar_ext._wire.message_id_data import decode, has_first_chunk
+from pulsar_ext._wire.message_id_data import MessageIdData, decode, has_first_chunk
 from pulsar_ext._wire.protobuf import signed
 from pulsar_ext.ids.position import Position
 from pulsar_ext.key_shared.hash_ranges import KeyHashRanges, SlotFilter
 from pulsar_ext.key_shared.hashing import KeyForm, KeyForms, key_slot
 
 from .connection import admin_of
+from .delivery_account import Positions
+from .options import Settings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from numpy.typing import NDArray
-
-    from pulsar_ext._native.messages import InnerReader
-    from pulsar_ext._wire.message_id_data import MessageIdData
-
-    from .delivery_account import Positions
-    from .options import Settings
-
     Numbers = bytes | array[int]
     Octets = tuple[Numbers, bytes]
     """Column of bytes in Arrow's layout: 32-bit offsets of each value and of the end, and all values."""

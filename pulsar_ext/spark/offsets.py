@@ -9,15 +9,13 @@ read, so that a restart never begins inside a message.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from pulsar_ext.errors import InvalidMessageId, InvalidUse
 from pulsar_ext.ids.message_id import ChunkMessageId, MessageId
 from pulsar_ext.ids.position import Position
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _WHOLE = 1 << 31
 """Batch index that represents the whole entry in comparisons."""

@@ -10,9 +10,10 @@ from __future__ import annotations
 import difflib
 import json
 import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from pulsar_ext.errors import InvalidUse
 from pulsar_ext.ids.topic_name import TopicName
@@ -20,9 +21,6 @@ from pulsar_ext.key_shared.hash_ranges import KeyHashRange, KeyHashRanges
 from pulsar_ext.key_shared.hashing import key_slot
 
 from .offsets import Offset
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 T = TypeVar("T")
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import re
+from collections.abc import Iterable
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
+from pulsar_ext.admin import CursorInfo, InternalStats, PulsarAdmin
 from pulsar_ext.chunks.search import entry_headers, resolve_chunks
 from pulsar_ext.errors import (
     AdminNotFound,
@@ -23,14 +25,8 @@ from pulsar_ext.skip.boundaries import before_open_transactions
 
 from .errors import Loss, report_data_loss
 from .offsets import BEGINNING, Offset, lost_before
+from .options import Settings
 from .splits import Segment, TopicState
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from pulsar_ext.admin import CursorInfo, InternalStats, PulsarAdmin
-
-    from .options import Settings
 
 T = TypeVar("T")
 

@@ -11,12 +11,14 @@ one by one, in the same order. On a partitioned topic, the rows of each partitio
 from __future__ import annotations
 
 from base64 import b64encode
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Self
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 from pyarrow import compute
 
 from pulsar_ext._wire.batch_payload import (
@@ -34,17 +36,10 @@ from pulsar_ext.produce.batch import Batch
 from pulsar_ext.produce.batching import BatchingSender
 from pulsar_ext.produce.outcome import BulkOutcome
 from pulsar_ext.produce.partitioned import PartitionedSender
+from pulsar_ext.producer import Producer
 from pulsar_ext.schema.key_value import with_length
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-    from pulsar_ext.producer import Producer
-
-    from .options import Settings
-
+from .options import Settings
 
 BASE64_KEYS: Final = "keys_are_base64"
 """Column of a send that marks the keys as bytes in base64."""

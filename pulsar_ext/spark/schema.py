@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Callable
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -14,13 +15,8 @@ from pulsar_ext._wire.message_id_data import MessageIdData, encode
 from pulsar_ext.errors import InvalidUse
 
 from .message_block import MessageBlock, binary_of, sizes_of, with_nulls
+from .options import Settings
 from .values import PartDecoder, decoder_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from .options import Settings
-
 
 KEY_PART: Final = "__keyPart"
 """Column of a KEY_VALUE topic's keys, with option `keyFormat`."""

@@ -18,43 +18,35 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
+from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum, auto
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pulsar
+import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
+from pyspark.sql.types import StructType
 
 from pulsar_ext._native.results import UNREACHABLE
+from pulsar_ext.admin import EntryMetadata, InternalStats, LedgerInfo
 from pulsar_ext.chunks.search import resolve_chunks
 from pulsar_ext.dedup.stored import is_shown_exactly
 from pulsar_ext.errors import AdminNotFound, IncompleteChunkedMessage, InvalidUse, MessageIdUnresolved, PulsarExtError
 from pulsar_ext.ids.message_id import MessageId, Origin
 from pulsar_ext.ids.position import Ledgers, Position
 from pulsar_ext.ids.topic_name import TopicName
+from pulsar_ext.key_shared.hash_ranges import KeyHashRanges
+from pulsar_ext.reader import Reader
 
 from .connection import admin_of, client_of, reader_keys
 from .delivery_account import DeliveryAccount
 from .errors import Loss, NotDelivered, report_data_loss
-from .message_block import KeyDecoder, MessageBlock, read_block, sizes_of
+from .message_block import Block, KeyDecoder, MessageBlock, read_block, sizes_of
 from .offsets import BEGINNING
+from .options import Settings
 from .schema import BatchMaker
 from .shipping import Shipped
-from .splits import plan_splits
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    import pyarrow as pa
-    from pyspark.sql.types import StructType
-
-    from pulsar_ext.admin import EntryMetadata, InternalStats, LedgerInfo
-    from pulsar_ext.key_shared.hash_ranges import KeyHashRanges
-    from pulsar_ext.reader import Reader
-
-    from .message_block import Block
-    from .options import Settings
-    from .splits import Segment, Split
+from .splits import Segment, Split, plan_splits
 
 
 class CompactedView:

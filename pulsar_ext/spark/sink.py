@@ -11,36 +11,30 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 import pulsar
 import pyarrow as pa
+from numpy.typing import NDArray
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
 
 from pulsar_ext.dedup.opening import Recall
 from pulsar_ext.errors import AdminNotFound, InvalidUse, ProducerForgotten, PulsarExtError
 from pulsar_ext.ids.topic_name import TopicName
+from pulsar_ext.producer import Producer
 
 from .connection import admin_of, client_of, producer_keys, when_free
 from .errors import NotWritten
+from .options import Settings
 from .rows import BatchSplitter, MessageSender, PartitionedRowSender, Rows, RowSender, row_sender_of
 from .schema import COLUMNS, WRITTEN
 from .shipping import Shipped
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from numpy.typing import NDArray
-    from pyspark.sql.types import StructType
-
-    from pulsar_ext.producer import Producer
-
-    from .options import Settings
-
 
 _DEFAULTS = {
     "batching_enabled": True,

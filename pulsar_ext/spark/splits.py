@@ -6,17 +6,14 @@ no entry is read twice. A message belongs to the segment with its entry; a chunk
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from pulsar_ext.errors import InvalidUse
 from pulsar_ext.ids.position import Ledgers
 from pulsar_ext.key_shared.hash_ranges import KeyHashRanges
 
 from .offsets import BEGINNING, Offset
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,11 @@ import contextlib
 import logging
 import time
 import uuid
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 import pulsar
-from pyspark.sql.datasource import DataSourceStreamReader
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
@@ -24,8 +24,11 @@ from pyspark.sql.streaming.datasource import (
     ReadMinRows,
     SupportsTriggerAvailableNow,
 )
+from pyspark.sql.types import StructType
 
 from pulsar_ext._native.messages import InnerMessageId
+from pulsar_ext.admin import InternalStats
+from pulsar_ext.consumer import Consumer
 from pulsar_ext.errors import AdminConflict, AdminError, InvalidUse
 from pulsar_ext.ids.position import Ledgers, Position
 from pulsar_ext.ids.topic_name import TopicName
@@ -33,21 +36,10 @@ from pulsar_ext.ids.topic_name import TopicName
 from .connection import admin_of, client_of, when_free
 from .errors import report_data_loss
 from .offsets import BEGINNING, Offset, StreamOffset
+from .options import Settings
 from .planning import begin_of, check_topics_of_offsets, find_loss, planned_segment, state_of, stats_of, topics_of
 from .segment_reader import SplitReader
 from .splits import Segment, TopicState, limit_entries
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from pyspark.sql.datasource import InputPartition
-    from pyspark.sql.types import StructType
-
-    from pulsar_ext.admin import InternalStats
-    from pulsar_ext.consumer import Consumer
-
-    from .options import Settings
-
 
 _FLUSH_SECONDS = 3.0
 _POLL_SECONDS = 0.03

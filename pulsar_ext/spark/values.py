@@ -13,42 +13,49 @@ from __future__ import annotations
 import base64
 import io
 import json
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal, InvalidOperation
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 import pyarrow as pa
 from pyspark.sql import types
 from pyspark.sql.types import BinaryType, DataType, StringType, StructType
 
+from pulsar_ext._native.messages import InnerMessage
 from pulsar_ext._native.schemas import version_of
+from pulsar_ext.admin import SchemaInfo
 from pulsar_ext.errors import AdminNotFound, InvalidUse, SchemaMismatch
 from pulsar_ext.ids.topic_name import TopicName
 from pulsar_ext.schema.avro_definition import shape_of_definition
 from pulsar_ext.schema.json_schema import OFFICIAL_BEGINNING, parse_json
 from pulsar_ext.schema.key_value import key_bytes, parts_of, split_inline
-from pulsar_ext.schema.shapes import Array, Enumeration, Fixed, Mapped, Record, Scalar, Union, short_name
+from pulsar_ext.schema.shapes import (
+    Array,
+    Complex,
+    Definition,
+    Enumeration,
+    Fixed,
+    Mapped,
+    Record,
+    Scalar,
+    Shape,
+    Union,
+    short_name,
+)
 
 from .connection import admin_of
+from .message_block import MessageBlock
+from .options import Settings
 from .planning import topics_of
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from pulsar_ext._native.messages import InnerMessage
-    from pulsar_ext.admin import SchemaInfo
-    from pulsar_ext.schema.shapes import Complex, Definition, Shape
-
-    from .message_block import MessageBlock
-    from .options import Settings
-
-    SchemaPart = Literal["value", "key"]
-    _Row = dict[str, object]
-    _Converter = Callable[[Any], object]
-    """Converter of parsed JSON that is not null; a type without one has unchanged values."""
-    _Taker = Callable[[InnerMessage, bytes | None], bytes | None]
+SchemaPart = Literal["value", "key"]
+_Row = dict[str, object]
+_Converter = Callable[[Any], object]
+"""Converter of parsed JSON that is not null; a type without one has unchanged values."""
+_Taker = Callable[[InnerMessage, bytes | None], bytes | None]
 
 
 def field_types(schema: Definition) -> list[types.StructField]:

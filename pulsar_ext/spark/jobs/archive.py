@@ -17,11 +17,13 @@ from __future__ import annotations
 
 import re
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pulsar
 from pyspark.sql import DataFrame, SparkSession, functions
+from pyspark.sql.streaming.query import StreamingQuery
 
 from pulsar_ext.admin import PulsarAdmin, Retention
 from pulsar_ext.client.client import Client
@@ -29,12 +31,6 @@ from pulsar_ext.errors import InvalidUse
 from pulsar_ext.ids.topic_name import TopicName
 from pulsar_ext.produce.batching import MixedKeyBatchWarning
 from pulsar_ext.spark.schema import COLUMNS
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from pyspark.sql.streaming.query import StreamingQuery
-
 
 _PARQUET = {
     # A task holds a whole row group in Java's memory.

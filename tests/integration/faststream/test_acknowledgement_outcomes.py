@@ -11,7 +11,7 @@ from faststream import AckPolicy
 from faststream.exceptions import AckMessage, NackMessage, SkipMessage, StopConsume
 
 import pulsar_ext as pulsar
-from pulsar_ext.faststream import PulsarMessage  # noqa: TC001  # FastStream reads the annotation
+from pulsar_ext.faststream import PulsarMessage  # FastStream reads the annotation
 from pulsar_ext.schema import AutoConsumeSchema
 
 

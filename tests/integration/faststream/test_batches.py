@@ -9,7 +9,7 @@ from fasted import SHARED, faststream_broker, run_to_end, until
 from faststream import AckPolicy
 
 import pulsar_ext as pulsar
-from pulsar_ext.faststream import PulsarMessage  # noqa: TC001  # FastStream reads the annotation
+from pulsar_ext.faststream import PulsarMessage  # FastStream reads the annotation
 
 
 def backlog(admin, topic):

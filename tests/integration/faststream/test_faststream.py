@@ -14,7 +14,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 import pulsar_ext as pulsar
 from pulsar_ext.faststream import PulsarMessage, PulsarResponse, PulsarRouter, TestPulsarBroker
-from pulsar_ext.faststream.annotations import Client  # noqa: TC001  # FastStream reads the annotation
+from pulsar_ext.faststream.annotations import Client  # FastStream reads the annotation
 from pulsar_ext.otel import instrument
 
 UNREACHABLE_URL = "pulsar://localhost:1"

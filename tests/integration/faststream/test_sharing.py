@@ -8,7 +8,7 @@ from datetime import timedelta
 from fasted import SHARED, faststream_broker, run_to_end, until
 
 import pulsar_ext as pulsar
-from pulsar_ext.faststream import PulsarMessage  # noqa: TC001  # FastStream reads the annotation
+from pulsar_ext.faststream import PulsarMessage  # FastStream reads the annotation
 
 
 def test_services_share_a_subscription(broker, topic):
