@@ -21,14 +21,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyarrow import compute
 
-from pulsar_ext._wire.batch_payload import (
-    IS_BASE64,
-    NULL_VALUE,
-    ORDERING_KEY,
-    PARTITION_KEY,
-    Base64Key,
-    option_fields,
-)
+from pulsar_ext._wire.batch_payload import IS_BASE64, NULL_VALUE, ORDERING_KEY, PARTITION_KEY, Base64Key, option_fields
 from pulsar_ext._wire.protobuf import bytes_field_header, number_field
 from pulsar_ext.errors import InvalidUse
 from pulsar_ext.ids.topic_name import TopicName
