@@ -545,13 +545,7 @@ class Operations(Shell):
 
     @Operation
     async def expire_messages(
-        self,
-        topic: Topic,
-        subscription: str,
-        position: Position,
-        *,
-        excluded: bool = False,
-        look_first: bool = True,
+        self, topic: Topic, subscription: str, position: Position, *, excluded: bool = False, look_first: bool = True
     ) -> None:
         """Acknowledge everything up to a position, unless `excluded` with its entry: `POST S/expireMessages`.
 
