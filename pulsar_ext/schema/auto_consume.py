@@ -14,8 +14,6 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from typing import TYPE_CHECKING, Any, Final, SupportsIndex
 
-import pulsar.schema
-
 from pulsar_ext._native.messages import InnerMessage
 from pulsar_ext._native.schemas import SchemaText, text_of, version_of
 from pulsar_ext.errors import SchemaMismatch
@@ -24,14 +22,10 @@ from .avro_definition import shape_of_definition
 from .avro_schema import avro_reader
 from .json_schema import parse_json
 from .key_value import inline_pair, parts_of, separated_pair
-from .typed import ByVersion
+from .typed import ByVersion, Official
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
-
-    _Official = object  # the official class is untyped
-else:
-    _Official = pulsar.schema.Schema
 
 
 class GenericRecord(Mapping[str, Any]):
@@ -168,7 +162,7 @@ def _plain(value: object) -> object:
     return _fields_of(value) if hasattr(value, "DESCRIPTOR") else value
 
 
-class AutoConsumeSchema(ByVersion, _Official):
+class AutoConsumeSchema(ByVersion, Official):
     """Reads each message by its writer's schema, as a `GenericRecord`, a `KeyValue` or a plain value.
 
     A message without a schema version is read as bytes, as in Java.

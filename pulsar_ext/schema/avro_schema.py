@@ -17,14 +17,10 @@ from .avro_definition import Form, definition_of, shape_of_definition
 from .models import is_model, shape_of_model
 from .reading import reading_of
 from .shapes import Definition, InvalidValue, Record, Shape, Writer
-from .typed import T, TypedSchema
+from .typed import OfficialAvro, T, TypedSchema
 
 if TYPE_CHECKING:
     from pulsar_ext.admin import PulsarAdmin
-
-    _Official = object  # the official class is untyped
-else:
-    _Official = pulsar.schema.AvroSchema
 
 
 def _fastavro() -> ModuleType:
@@ -62,7 +58,7 @@ def avro_reader(definition: Definition, shape: Shape) -> Callable[[bytes], T]:
     return read
 
 
-class AvroSchema(TypedSchema[T], _Official):
+class AvroSchema(TypedSchema[T], OfficialAvro):
     """Avro values; mirrors Java's `Schema.AVRO`.
 
     Args:

@@ -19,18 +19,14 @@ from pulsar_ext.ids.topic_name import TopicName
 from .avro_schema import AvroSchema
 from .json_schema import JsonSchema
 from .models import is_model
-from .typed import T, TypedSchema
+from .typed import OfficialProtobuf, T, TypedSchema
 
 if TYPE_CHECKING:
     from pulsar_ext.admin import PulsarAdmin
     from pulsar_ext.admin import SchemaInfo as StoredSchema
 
-    _Official = object  # the official class is untyped
-else:
-    _Official = pulsar.schema.ProtobufNativeSchema
 
-
-class ProtobufNativeSchema(TypedSchema[T], _Official):
+class ProtobufNativeSchema(TypedSchema[T], OfficialProtobuf):
     """Values of a generated protobuf class; mirrors Java's `Schema.PROTOBUF_NATIVE`.
 
     Args:

@@ -17,7 +17,7 @@ import json
 import math
 import uuid
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 import pulsar.schema
 
@@ -30,12 +30,7 @@ from .avro_definition import definition_of
 from .models import is_model, shape_of_model
 from .reading import bytes_on
 from .shapes import Convert, Field
-from .typed import T, TypedSchema
-
-if TYPE_CHECKING:
-    _Official = object  # the official class is untyped
-else:
-    _Official = pulsar.schema.JsonSchema
+from .typed import OfficialJson, T, TypedSchema
 
 _FAMILIES: Final[dict[type[object], str]] = {
     type(None): "null",
@@ -353,7 +348,7 @@ _write_lines = json.JSONEncoder(indent=1).encode
 _BYTES: Final = {"text": shapes.TEXT_BYTES, "base64": shapes.PLAIN_BYTES}
 
 
-class JsonSchema(TypedSchema[T], _Official):
+class JsonSchema(TypedSchema[T], OfficialJson):
     """JSON values; mirrors Java's `Schema.JSON`: the schema of the topic is an Avro definition.
 
     Bytes are written as text, as the official Python client does, if the topic's schema is from that client. On a topic

@@ -18,16 +18,13 @@ from pulsar_ext.errors import AdminConflict, AdminNotFound, InvalidUse, SchemaMi
 from .avro_schema import AvroSchema
 from .choice import schema_of_class
 from .reading import cannot_read
-from .typed import ByVersion, TypedSchema
+from .typed import ByVersion, Official, TypedSchema
 
 if TYPE_CHECKING:
     from pulsar_ext.admin import SchemaInfo as StoredSchema
 
-    _Decode = Callable[[bytes], object]
-    _Pair: TypeAlias = "KeyValue[Any, Any]"
-    _Official = object  # the official class is untyped
-else:
-    _Official = pulsar.schema.Schema
+_Decode = Callable[[bytes], object]
+_Pair: TypeAlias = "KeyValue[Any, Any]"
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -53,7 +50,7 @@ class KeyValueEncoding(Enum):
     """In the message key, which routes and compacts the message; the payload is the value only."""
 
 
-class KeyValueSchema(ByVersion[KeyValue[K, V]], _Official):
+class KeyValueSchema(ByVersion[KeyValue[K, V]], Official):
     """Keys and values; mirrors Java's `Schema.KeyValue`.
 
     A producer uploads the schema over the admin API, because the C++ client cannot register its parts. Its messages

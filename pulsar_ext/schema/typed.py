@@ -6,23 +6,31 @@ import copy
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, Self
 
+import pulsar.schema
+
 from pulsar_ext._native.schemas import Encoded, SchemaInfo, SchemaText, SchemaType, text_of, without_writers
 from pulsar_ext.errors import InvalidUse
 
 from .reading import cannot_read
 
 if TYPE_CHECKING:
-    from pulsar.schema import Schema
     from typing_extensions import TypeVar
 
     from pulsar_ext.admin import PulsarAdmin
 
     T = TypeVar("T", default=Any)
     """The type of values; Any if it is omitted, as in `Consumer` without brackets."""
+
+    Official = object  # the official classes are untyped, and would hide misspelt names
+    OfficialAvro = object
+    OfficialJson = object
+    OfficialProtobuf = object
 else:
     from typing import TypeVar
 
     T = TypeVar("T")
+    Official, OfficialProtobuf = pulsar.schema.Schema, pulsar.schema.ProtobufNativeSchema
+    OfficialAvro, OfficialJson = pulsar.schema.AvroSchema, pulsar.schema.JsonSchema
 
 
 def _no_admin_api() -> PulsarAdmin:
@@ -108,7 +116,7 @@ class ByVersion(TypedSchema[T]):
         return SchemaInfo(SchemaType.BYTES, "BYTES", "")
 
 
-def of_another_cluster(schema: Schema, number: int) -> Schema:
+def of_another_cluster(schema: pulsar.schema.Schema, number: int) -> pulsar.schema.Schema:
     """Return a copy of a client's schema for messages of another cluster, which has other schema versions."""
     other = schema.of_client(schema._admin_api_) if isinstance(schema, TypedSchema) else without_writers(schema)
     if (versions := getattr(other, "_client", None)) is not None:
