@@ -17,7 +17,6 @@ from typing import Self
 
 from pulsar_ext.errors import InvalidUse
 
-from ._core import AsyncShell, SyncShell
 from ._models import (
     BacklogAnalysis,
     ClusterInfo,
@@ -34,7 +33,7 @@ from ._models import (
     TopicStats,
 )
 from ._oauth2 import Oauth2Tokens
-from ._operations import Operations
+from ._operations import AsyncShell, Operations, SyncShell
 from ._session import Authorization, HttpSession, Limits
 from ._transport import AsyncTransport, SyncTransport, TlsFiles
 from ._url import ClusterAddresses, derive_admin_url
@@ -64,7 +63,6 @@ class _Admin(Operations):
     """Common part of both clients: arguments and connections."""
 
     _transport_class: type[SyncTransport | AsyncTransport]
-    _session: HttpSession
 
     def __init__(
         self,

@@ -1,22 +1,13 @@
-"""Requests, responses and operations that both clients share, without sockets or clocks (pure).
-
-An operation is a coroutine method. It describes each request as a value with a parser of the response, and awaits
-nothing but `Session.send`. `AsyncPulsarAdmin` awaits the coroutine; `PulsarAdmin` runs it in one step over a transport
-that never suspends.
-"""
+"""Requests and responses of the admin REST API as values (pure)."""
 
 from __future__ import annotations
 
-import functools
 import json
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from types import MethodType
-from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, overload
+from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
-P = ParamSpec("P")
-S = TypeVar("S", bound="Shell")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,63 +83,3 @@ class Request(Generic[T]):
     def content(self) -> bytes | None:
         """Return the encoded body; None without a body."""
         return None if self.body is None else json.dumps(self.body).encode()
-
-
-class Session(Protocol):
-    """The interface that operations use to send requests."""
-
-    async def send(self, request: Request[T]) -> T:
-        """Send the request and parse the response; raise `AdminError` without a valid one."""
-        raise NotImplementedError
-
-
-class Shell:
-    """Base of both clients."""
-
-    _session: Session
-
-    def _finish(self, operation: Coroutine[object, None, T]) -> object:
-        """Return what an operation of this client returns."""
-        raise NotImplementedError
-
-
-class SyncShell(Shell):
-    """Base of the synchronous client: operations finish before they return."""
-
-    def _finish(self, operation: Coroutine[object, None, T]) -> T:
-        # The synchronous transport blocks instead of suspending, so one step completes the coroutine.
-        try:
-            operation.send(None)
-        except StopIteration as stop:
-            result: T = stop.value
-            return result
-        operation.close()
-        raise RuntimeError("an operation suspended on the synchronous transport")  # pragma: no cover
-
-
-class AsyncShell(Shell):
-    """Base of the asyncio client: operations return coroutines."""
-
-    def _finish(self, operation: Coroutine[object, None, T]) -> Coroutine[object, None, T]:
-        return operation
-
-
-class Operation(Generic[P, T]):
-    """Method of both clients, written once as a coroutine method."""
-
-    def __init__(self, function: Callable[Concatenate[S, P], Coroutine[object, None, T]]) -> None:
-        @functools.wraps(function)
-        def method(self: S, *args: P.args, **kwargs: P.kwargs) -> object:
-            return self._finish(function(self, *args, **kwargs))
-
-        self._method = method
-        self.__doc__ = function.__doc__
-
-    @overload
-    def __get__(self, instance: None, owner: type) -> Operation[P, T]: ...
-    @overload
-    def __get__(self, instance: SyncShell, owner: type) -> Callable[P, T]: ...
-    @overload
-    def __get__(self, instance: AsyncShell, owner: type) -> Callable[P, Coroutine[object, None, T]]: ...
-    def __get__(self, instance: SyncShell | AsyncShell | None, owner: type) -> object:
-        return self if instance is None else MethodType(self._method, instance)

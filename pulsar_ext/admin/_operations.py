@@ -6,13 +6,18 @@ Mirrors `org.apache.pulsar.client.admin.Topics`, `TopicPolicies`, `Namespaces`, 
 `namespaces/{tenant}/{namespace}`. Topics are text or a `TopicName`, namespaces are `tenant/namespace`. Every operation
 raises the `AdminError` of the response's status. Calls that move a cursor are sent once and never repeated. A policy
 takes effect shortly after the broker's response.
+
+An operation is a coroutine method that awaits nothing but `HttpSession.send`. `AsyncPulsarAdmin` awaits the coroutine;
+`PulsarAdmin` runs it in one step over a transport that never suspends.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
-from typing import Final, Literal, TypeVar
+from types import MethodType
+from typing import Concatenate, Final, Generic, Literal, ParamSpec, TypeVar, overload
 from urllib.parse import quote
 
 from pulsar_ext.errors import AdminError, AdminNotAllowed, AdminNotFound, AdminUnavailable, InvalidUse
@@ -20,7 +25,7 @@ from pulsar_ext.ids.message_id import MessageId
 from pulsar_ext.ids.position import Position
 from pulsar_ext.ids.topic_name import TopicName
 
-from ._core import Answer, Operation, Request, Shell, names, nothing, optional, parsed
+from ._core import Answer, Request, names, nothing, optional, parsed
 from ._models import (
     BacklogAnalysis,
     ClusterInfo,
@@ -34,8 +39,11 @@ from ._models import (
     SchemaInfo,
     TopicStats,
 )
+from ._session import HttpSession
 
 T = TypeVar("T")
+P = ParamSpec("P")
+S = TypeVar("S", bound="Shell")
 Topic = str | TopicName
 End = Literal["earliest", "latest"]
 BacklogQuotaKind = Literal["destination_storage", "message_age"]
@@ -131,6 +139,58 @@ def cursor_body(position: Position | End, *, excluded: bool, batch_index: int = 
         "batchIndex": _whole_number("batch_index", batch_index, least=-1, most=_MAX_INT),
         "excluded": excluded,
     }
+
+
+class Shell:
+    """Base of both clients."""
+
+    _session: HttpSession
+
+    def _finish(self, operation: Coroutine[object, None, T]) -> object:
+        """Return what an operation of this client returns."""
+        raise NotImplementedError
+
+
+class SyncShell(Shell):
+    """Base of the synchronous client: operations finish before they return."""
+
+    def _finish(self, operation: Coroutine[object, None, T]) -> T:
+        # The synchronous transport blocks instead of suspending, so one step completes the coroutine.
+        try:
+            operation.send(None)
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
+        operation.close()
+        raise RuntimeError("an operation suspended on the synchronous transport")  # pragma: no cover
+
+
+class AsyncShell(Shell):
+    """Base of the asyncio client: operations return coroutines."""
+
+    def _finish(self, operation: Coroutine[object, None, T]) -> Coroutine[object, None, T]:
+        return operation
+
+
+class Operation(Generic[P, T]):
+    """Method of both clients, written once as a coroutine method."""
+
+    def __init__(self, function: Callable[Concatenate[S, P], Coroutine[object, None, T]]) -> None:
+        @functools.wraps(function)
+        def method(self: S, *args: P.args, **kwargs: P.kwargs) -> object:
+            return self._finish(function(self, *args, **kwargs))
+
+        self._method = method
+        self.__doc__ = function.__doc__
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> Operation[P, T]: ...
+    @overload
+    def __get__(self, instance: SyncShell, owner: type) -> Callable[P, T]: ...
+    @overload
+    def __get__(self, instance: AsyncShell, owner: type) -> Callable[P, Coroutine[object, None, T]]: ...
+    def __get__(self, instance: SyncShell | AsyncShell | None, owner: type) -> object:
+        return self if instance is None else MethodType(self._method, instance)
 
 
 class Operations(Shell):
