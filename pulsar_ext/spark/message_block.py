@@ -29,9 +29,7 @@ from pulsar_ext.ids.position import Position
 from pulsar_ext.key_shared.hash_ranges import KeyHashRanges, SlotFilter
 from pulsar_ext.key_shared.hashing import KeyForm, KeyForms, key_slot
 
-from .connection import admin_of
 from .delivery_account import Positions
-from .options import Settings
 
 if TYPE_CHECKING:
     Numbers = bytes | array[int]
@@ -191,50 +189,21 @@ def with_nulls(column: pa.Array, is_null: NDArray[np.bool_]) -> pa.Array:
     return pa.Array.from_buffers(column.type, len(column), [valid, *column.buffers()[1:]])
 
 
-class KeyDecoder:
-    """Decoder of a key's bytes and slot, by option `keyForms`."""
-
-    def __init__(self, settings: Settings) -> None:
-        exact = settings["keyForms"] == "exact"
-        self._forms = KeyForms(lambda: admin_of(settings), "exact") if exact else None
-        self._slots = None if self._forms is None else SlotFilter(KeyHashRanges.full(), self._forms)
-
-    @property
-    def exact(self) -> bool:
-        """True if the admin API is queried for each key that may have been sent as bytes."""
-        return self._forms is not None
-
-    def decode(self, inner: InnerMessage, text: str) -> bytes | None:
-        """Return the key of one message: the bytes of its text, or the bytes it was sent as."""
-        decoded = bytes_of_base64(text) if text else b""
-        if self._forms is None or decoded is None:
-            return text.encode() if text else None
-        form = self._forms.form_of(inner, text)
-        if form is KeyForm.BASE64:
-            return decoded
-        return None if form is KeyForm.NONE else text.encode()
-
-    def slot(self, inner: InnerMessage) -> int:
-        """Return the slot that the broker computes for one message; only if `exact`."""
-        assert self._slots is not None  # noqa: S101  # only if `exact`
-        return self._slots.slot(inner)
-
-
 class MessageBlock:
-    """Messages of one topic partition, in order."""
+    """Messages of one topic partition, in order; `key_forms` is None unless option `keyForms` is "exact"."""
 
-    def __init__(self, inners: Block, topic: str, partition: int, key_decoder: KeyDecoder) -> None:
+    def __init__(self, inners: Block, topic: str, partition: int, key_forms: KeyForms | None) -> None:
         self.inners = inners
         self.topic = topic
         self.partition = partition
-        self.key_decoder = key_decoder
+        self.key_forms = key_forms
 
     def __len__(self) -> int:
         return len(self.inners)
 
     def take(self, indexes: list[int]) -> MessageBlock:
         """Return a block of the messages at these indexes."""
-        return MessageBlock(self.inners.take(indexes), self.topic, self.partition, self.key_decoder)
+        return MessageBlock(self.inners.take(indexes), self.topic, self.partition, self.key_forms)
 
     def id_data(self, index: int) -> MessageIdData:
         """Return the id of one message."""
@@ -290,11 +259,12 @@ class MessageBlock:
         """Keys as the C++ client returns them, as an Arrow array of bytes; empty for a message without one."""
         return binary_of(self.inners.octets("partition_key"))
 
-    @cached_property
-    def key_texts(self) -> list[str]:
-        """Keys as the C++ client returns them; empty for a message without one."""
-        found: list[str] = self.keys.cast(pa.string()).to_pylist()
-        return found
+    def exact_keys(self, forms: KeyForms) -> Iterator[bytes | None]:
+        """Yield the key of each message: the bytes of its text, or the bytes it was sent as; None without one."""
+        for inner, text in zip(self.inners, self.keys.cast(pa.string()).to_pylist(), strict=True):
+            decoded = bytes_of_base64(text) if text else b""
+            form = KeyForm.TEXT if decoded is None else forms.form_of(inner, text)
+            yield {KeyForm.TEXT: text.encode(), KeyForm.BASE64: decoded, KeyForm.NONE: None}[form]
 
     @cached_property
     def ordering_keys(self) -> pa.Array:
@@ -304,6 +274,7 @@ class MessageBlock:
     @property
     def slots(self) -> NDArray[np.int32]:
         """Key slots, as a numpy array."""
-        if self.key_decoder.exact:
-            return np.fromiter(map(self.key_decoder.slot, self.inners), np.int32, len(self))
+        if self.key_forms is not None:
+            slot = SlotFilter(KeyHashRanges.full(), self.key_forms).slot
+            return np.fromiter(map(slot, self.inners), np.int32, len(self))
         return self.numbers("key_slot").astype(np.int32)

@@ -27,9 +27,8 @@ _MICROS: Final = pa.timestamp("us", tz="UTC")
 
 
 def _key(block: MessageBlock, kind: pa.DataType) -> pa.Array:
-    if block.key_decoder.exact:
-        keys = map(block.key_decoder.decode, block.inners, block.key_texts)
-        return _typed(block, pa.array(list(keys), pa.binary()), kind)
+    if block.key_forms is not None:
+        return _typed(block, pa.array(block.exact_keys(block.key_forms), pa.binary()), kind)
     return _typed(block, _non_empty(block.keys), kind)
 
 

@@ -36,12 +36,13 @@ from pulsar_ext.ids.message_id import MessageId, Origin
 from pulsar_ext.ids.position import Ledgers, Position
 from pulsar_ext.ids.topic_name import TopicName
 from pulsar_ext.key_shared.hash_ranges import KeyHashRanges
+from pulsar_ext.key_shared.hashing import KeyForms
 from pulsar_ext.reader import Reader
 
 from .connection import admin_of, client_of, reader_keys
 from .delivery_account import DeliveryAccount
 from .errors import Loss, NotDelivered, report_data_loss
-from .message_block import Block, KeyDecoder, MessageBlock, read_block, sizes_of
+from .message_block import Block, MessageBlock, read_block, sizes_of
 from .offsets import BEGINNING
 from .options import Settings
 from .schema import BatchMaker
@@ -259,10 +260,10 @@ def read_segments(
     segments: Iterable[Segment], ranges: KeyHashRanges | None, settings: Settings
 ) -> Iterator[MessageBlock]:
     """Read segments one after the other, as blocks that are not empty; `ranges` are the slots to keep, None for all."""
-    key_decoder = KeyDecoder(settings)
+    key_forms = KeyForms(lambda: admin_of(settings), "exact") if settings["keyForms"] == "exact" else None
     selected = None if ranges is None or ranges.is_full else ranges
     for segment in segments:
-        for block in SegmentReader(segment, settings, key_decoder).blocks():
+        for block in SegmentReader(segment, settings, key_forms).blocks():
             kept = block if selected is None else _in_ranges(block, selected)
             if kept is not block:
                 block.release()
@@ -283,10 +284,10 @@ def _in_ranges(block: MessageBlock, ranges: KeyHashRanges) -> MessageBlock | Non
 class SegmentReader:
     """Reader of one segment."""
 
-    def __init__(self, segment: Segment, settings: Settings, key_decoder: KeyDecoder) -> None:
+    def __init__(self, segment: Segment, settings: Settings, key_forms: KeyForms | None) -> None:
         self._segment = segment
         self._settings = settings
-        self._key_decoder = key_decoder
+        self._key_forms = key_forms
         self._partition = TopicName.parse(segment.topic).partition_index
         self._account = DeliveryAccount(segment)
         self._lookup = EntryLookup(segment, settings, self._account)
@@ -338,7 +339,7 @@ class SegmentReader:
     def _next_block(self, inners: Block) -> MessageBlock | None:
         """Return the messages of this segment; None without any, or if a message before them was skipped."""
         snapshot, unfinished = self._account.snapshot(), set(self._unfinished)
-        block = self._accounted(MessageBlock(inners, self._segment.topic, self._partition, self._key_decoder))
+        block = self._accounted(MessageBlock(inners, self._segment.topic, self._partition, self._key_forms))
         if self._reread_from is None:
             return block
         # No message of this block has been yielded, so the whole block is read again, from the skipped message on.
