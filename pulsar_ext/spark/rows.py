@@ -77,53 +77,45 @@ def arguments_of(columns: pa.RecordBatch) -> dict[str, list[Any]]:
     return found
 
 
-class BatchSplitter:
-    """Divider of Arrow batches into the rows of each group."""
+def rows_by_group(batch: pa.RecordBatch, settings: Settings, task: str) -> Iterator[tuple[str, Rows]]:
+    """Yield the rows of an Arrow batch by group; it is the task, unless option `laneBy` names a column."""
+    column = settings["laneBy"]
+    if not batch.num_rows:
+        return
+    if column is None:
+        yield task, _rows(batch, settings)
+        return
+    groups = batch.column(column).cast(pa.string())
+    if groups.null_count:
+        raise InvalidUse(f"Column {column} (laneBy) is null in {groups.null_count} rows; each row needs a value.")
+    for group in groups.unique().to_pylist():
+        yield group, _rows(batch.filter(compute.equal(groups, group)), settings)
 
-    def __init__(self, settings: Settings) -> None:
-        self._topic, self._encoding = settings["topic"], settings["keyValueEncoding"]
-        self._group = settings["laneBy"]
 
-    def by_group(self, batch: pa.RecordBatch, task: str) -> Iterator[tuple[str, Rows]]:
-        """Yield the rows of an Arrow batch by group; it is the task, unless option `laneBy` names a column."""
-        if not batch.num_rows:
-            return
-        if self._group is None:
-            yield task, self._rows(batch)
-            return
-        groups = batch.column(self._group).cast(pa.string())
-        if groups.null_count:
-            raise InvalidUse(
-                f"Column {self._group} (laneBy) is null in {groups.null_count} rows; each row needs a value."
-            )
-        for group in groups.unique().to_pylist():
-            yield group, self._rows(batch.filter(compute.equal(groups, group)))
+def _rows(batch: pa.RecordBatch, settings: Settings) -> Rows:
+    given = {"content": batch.column("value").cast(pa.binary())}
+    if settings["keyValueEncoding"] is None:
+        given["partition_key"] = _texts(batch, "__key")
+    else:
+        given |= pair_columns(batch, settings["keyValueEncoding"])
+    given |= {
+        "ordering_key": _texts(batch, "__orderingKey"),
+        "properties": _properties(batch),
+        "event_timestamp": _times(batch),
+    }
+    columns = {name: column for name, column in given.items() if column is not None}
+    return Rows(settings["topic"] or _topics(batch), pa.RecordBatch.from_pydict(columns))
 
-    def _rows(self, batch: pa.RecordBatch) -> Rows:
-        given = {"content": batch.column("value").cast(pa.binary())}
-        if self._encoding is None:
-            given["partition_key"] = _texts(batch, "__key")
-        else:
-            given |= pair_columns(batch, self._encoding)
-        given |= {
-            "ordering_key": _texts(batch, "__orderingKey"),
-            "properties": _properties(batch),
-            "event_timestamp": _times(batch),
-        }
-        columns = {name: column for name, column in given.items() if column is not None}
-        return Rows(self._topics(batch), pa.RecordBatch.from_pydict(columns))
 
-    def _topics(self, batch: pa.RecordBatch) -> list[str] | str:
-        if self._topic is not None:
-            return str(self._topic)
-        topics = batch.column("__topic")
-        if topics.null_count:
-            raise InvalidUse(f"Column __topic is null in {topics.null_count} rows, and option topic is not set.")
-        # Full names, so that different spellings of a topic are one topic.
-        names = {name: str(TopicName.parse(name)) for name in topics.unique().to_pylist()}
-        if len(unique := set(names.values())) == 1:
-            return unique.pop()
-        return [names[name] for name in topics.to_pylist()]
+def _topics(batch: pa.RecordBatch) -> list[str] | str:
+    topics = batch.column("__topic")
+    if topics.null_count:
+        raise InvalidUse(f"Column __topic is null in {topics.null_count} rows, and option topic is not set.")
+    # Full names, so that different spellings of a topic are one topic.
+    names = {name: str(TopicName.parse(name)) for name in topics.unique().to_pylist()}
+    if len(unique := set(names.values())) == 1:
+        return unique.pop()
+    return [names[name] for name in topics.to_pylist()]
 
 
 def _column(batch: pa.RecordBatch, name: str) -> pa.Array | None:

@@ -188,25 +188,21 @@ def _field(name: str, kind: str) -> StructField:
     return StructField(name, _TYPES[kind], nullable=True)
 
 
-class BatchMaker:
-    """Converter of blocks to Arrow batches of a schema."""
+def batch_maker(columns: StructType, settings: Settings) -> Callable[[MessageBlock], pa.RecordBatch]:
+    """Return a function that converts blocks to Arrow batches with these columns."""
+    schema = to_arrow_schema(columns, timezone="UTC")
+    decoder, keys = decoder_of(settings, "value"), decoder_of(settings, "key")
+    own = () if decoder is None else tuple(field.name for field in decoder.fields)
+    wanted = {field.name: field.type for field in schema if field.name in own}
 
-    def __init__(self, schema: StructType, settings: Settings) -> None:
-        self._schema = to_arrow_schema(schema, timezone="UTC")
-        self._decoder = decoder_of(settings, "value")
-        self._own = frozenset() if self._decoder is None else frozenset(field.name for field in self._decoder.fields)
-        self._keys = decoder_of(settings, "key")
-        self._wanted = [field.name for field in self._schema if field.name in self._own]
-
-    def make(self, block: MessageBlock) -> pa.RecordBatch:
-        """Return a block as one batch."""
-        values: dict[str, pa.Array] = {}
-        if self._wanted and self._decoder is not None:
-            values = self._decoder.columns(block, {name: self._schema.field(name).type for name in self._wanted})
-        if self._keys is not None and KEY_PART in self._schema.names:
-            values[KEY_PART] = self._keys.column(block, self._schema.field(KEY_PART).type)
+    def make(block: MessageBlock) -> pa.RecordBatch:
+        values = decoder.columns(block, wanted) if wanted and decoder is not None else {}
+        if keys is not None and KEY_PART in schema.names:
+            values[KEY_PART] = keys.column(block, schema.field(KEY_PART).type)
         arrays = [
             values[field.name] if field.name in values else COLUMNS[field.name].of(block, field.type)
-            for field in self._schema
+            for field in schema
         ]
-        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    return make

@@ -45,7 +45,7 @@ from .errors import Loss, NotDelivered, report_data_loss
 from .message_block import Block, MessageBlock, read_block, sizes_of
 from .offsets import BEGINNING
 from .options import Settings
-from .schema import BatchMaker
+from .schema import batch_maker
 from .shipping import Shipped
 from .splits import Segment, Split, plan_splits
 
@@ -515,10 +515,10 @@ class SplitReader(metaclass=Shipped):
         """Read the rows of one task."""
         if not isinstance(partition, PulsarPartition):  # Spark's own, if there is nothing to read
             return iter(())
-        maker = BatchMaker(self._schema, self._settings)
+        make = batch_maker(self._schema, self._settings)
 
         def to_batch(block: MessageBlock) -> pa.RecordBatch:
-            batch = maker.make(block)
+            batch = make(block)
             block.release()  # before the next block is read
             return batch
 

@@ -32,7 +32,7 @@ from pulsar_ext.producer import Producer
 from .connection import admin_of, client_of, producer_keys, when_free
 from .errors import NotWritten
 from .options import Settings
-from .rows import BatchSplitter, MessageSender, PartitionedRowSender, Rows, RowSender, row_sender_of
+from .rows import MessageSender, PartitionedRowSender, Rows, RowSender, row_sender_of, rows_by_group
 from .schema import COLUMNS, WRITTEN
 from .shipping import Shipped
 
@@ -211,10 +211,9 @@ class _Writer(metaclass=Shipped):
         settings = self._settings
         exactly = settings["guarantee"] == "exactly-once"
         prefix = "-".join(part for part in (settings["producerName"], query) if part) if exactly else None
-        splitter = BatchSplitter(settings)
         with TaskProducers(settings, prefix, batch_id << _ROW_BITS) as producers:
             for batch in batches:
-                for group, rows in splitter.by_group(batch, task):
+                for group, rows in rows_by_group(batch, settings, task):
                     producers.send(group, rows)
             sent, duplicates = producers.finish()
             return Written(sent, duplicates, producers.groups if exactly else ())

@@ -14,7 +14,7 @@ from pulsar_ext._wire.batch_payload import NULL_VALUE, key_fields, option_fields
 from pulsar_ext.errors import InvalidUse
 from pulsar_ext.produce.batch import Batch
 from pulsar_ext.produce.outcome import BulkOutcome
-from pulsar_ext.spark.rows import BatchSplitter, EncodedRows, arguments_of, divide
+from pulsar_ext.spark.rows import EncodedRows, arguments_of, divide, rows_by_group
 
 TEXTS = st.none() | st.text(max_size=5) | st.sampled_from(["k" * 127, "k" * 128, "é" * 64, "k" * 300])
 ROW = st.fixed_dictionaries(
@@ -101,4 +101,4 @@ def test_event_times_before_1970_raise():
     times = pa.array([-1, None, 0, 5, -3000], pa.timestamp("ms", tz="UTC"))
     batch = pa.record_batch({"value": pa.array([b""] * 5), "__eventTime": times})
     with pytest.raises(InvalidUse, match="__eventTime is before 1970 in 2 rows"):
-        list(BatchSplitter({"topic": "t", "laneBy": None, "keyValueEncoding": None}).by_group(batch, "0"))
+        list(rows_by_group(batch, {"topic": "t", "laneBy": None, "keyValueEncoding": None}, "0"))
