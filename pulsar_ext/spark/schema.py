@@ -196,13 +196,12 @@ def batch_maker(columns: StructType, settings: Settings) -> Callable[[MessageBlo
     wanted = {field.name: field.type for field in schema if field.name in own}
 
     def make(block: MessageBlock) -> pa.RecordBatch:
-        values = decoder.columns(block, wanted) if wanted and decoder is not None else {}
+        values: dict[str, pa.Array] = decoder.columns(block, wanted) if wanted and decoder is not None else {}
         if keys is not None and KEY_PART in schema.names:
             values[KEY_PART] = keys.column(block, schema.field(KEY_PART).type)
-        arrays = [
-            values[field.name] if field.name in values else COLUMNS[field.name].of(block, field.type)
-            for field in schema
-        ]
-        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+        for field in schema:
+            if field.name not in values:
+                values[field.name] = COLUMNS[field.name].of(block, field.type)
+        return pa.RecordBatch.from_arrays([values[name] for name in schema.names], schema=schema)
 
     return make
