@@ -109,9 +109,9 @@ class _Admin(Operations):
         """
         return self.use(replace(self._session, check=check))
 
-    def use(self, session: HttpSession) -> Self:
+    def use(self, sender: HttpSession) -> Self:
         """Send every later request with another session."""
-        self._session = session
+        self._session = sender
         return self
 
     @property

@@ -153,7 +153,7 @@ async def acknowledge(consumer: Consumer[bytes], raw_message: Raw) -> None:
         await consumer.acknowledge(raw_message)
 
 
-async def redeliver(consumer: Consumer[bytes], raw_message: Raw) -> None:
+async def redeliver(consumer: Any, raw_message: Raw) -> None:
     """Request redelivery of a message, or of each message of a batch.
 
     A message for which the subscription's backoff raises gets the delay of a first delivery.

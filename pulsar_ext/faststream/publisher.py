@@ -21,8 +21,6 @@ from pulsar_ext.request.envelope import CORRELATION
 from .config import Options, PulsarBrokerConfig, PulsarPublisherConfig
 from .message import PulsarMessage, Raw
 
-_Specification = PublisherSpecification[PulsarBrokerConfig, PulsarPublisherConfig]
-
 
 class SendOptions(TypedDict, total=False):
     """Arguments of a published message, described at `PulsarBroker.publish()`."""
@@ -157,7 +155,7 @@ class PulsarPublisher(PublisherUsecase):
     is_batch = False
     """True if it publishes several messages at once."""
 
-    def __init__(self, config: PulsarPublisherConfig, specification: _Specification) -> None:
+    def __init__(self, config: PulsarPublisherConfig, specification: PublisherSpecification[Any, Any]) -> None:
         super().__init__(config, specification)
         self._config, self.producer_options = config, config.options
 

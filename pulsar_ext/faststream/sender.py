@@ -182,7 +182,7 @@ class PulsarSender(EncodingProducer):
     async def request(self, cmd: PulsarPublishCommand) -> Message:
         """Publish a request, and return the first reply."""
         reply_topic = cmd.reply_topic or self._reply_topic
-        options: dict[str, str] = {}
+        options: Options = {}
         if reply_topic is not None:
             # A stable name, which the next start reuses, and a different one per requested topic.
             subscription = "requester-" + str(TopicName.parse(cmd.destination)).replace("/", ":")

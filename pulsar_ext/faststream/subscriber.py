@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextvars import ContextVar
 from functools import partial
 from types import TracebackType
-from typing import Final, cast
+from typing import Any, Final, cast
 
 import pulsar
 from faststream import BaseMiddleware
@@ -106,7 +106,7 @@ class PulsarSubscriber(SubscriberUsecase[Raw]):
     def __init__(
         self,
         config: PulsarSubscriberConfig,
-        specification: SubscriberSpecification[PulsarBrokerConfig, PulsarSubscriberConfig],
+        specification: SubscriberSpecification[Any, Any],
         calls: CallsCollection[Raw],
     ) -> None:
         self.topics, self.subscription = config.topics, config.subscription

@@ -7,7 +7,7 @@ import itertools
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import cast
+from typing import Any, cast
 from unittest.mock import AsyncMock, MagicMock
 
 import anyio
@@ -64,7 +64,7 @@ class TestPulsarBroker(TestBroker[PulsarBroker, EnterType], broker=PulsarBroker)
             finally:
                 config.opened = None
 
-    async def _fake_connect(self, broker: PulsarBroker, *_: object, **__: object) -> MagicMock:
+    async def _fake_connect(self, broker: PulsarBroker, *_: object, **__: object) -> Any:
         """Return a mock client whose consumers receive nothing, so that subscribers can be started later."""
         broker.check_publishers()
         consumer = AsyncMock(name="Consumer", receive=_receive_nothing, receive_many=_receive_none_of_many)

@@ -227,7 +227,7 @@ def _reader(schema: SchemaText, version: int) -> Callable[[bytes], object]:
     match schema.type:
         case "AVRO":
             definition = json.loads(text)
-            avro: Callable[[bytes], object] = avro_reader(definition, shape_of_definition(definition))
+            avro = avro_reader(definition, shape_of_definition(definition))
             return lambda data: record(avro(data))
         case "JSON":
             return lambda data: record(parse_json(data))

@@ -16,7 +16,7 @@ from pulsar_ext.errors import InvalidUse, MissingExtra, SchemaMismatch
 from .avro_definition import Form, definition_of, shape_of_definition
 from .models import is_model, shape_of_model
 from .reading import reading_of
-from .shapes import Definition, InvalidValue, Record, Shape, Writer
+from .shapes import Convert, Definition, InvalidValue, Record, Shape, Writer
 from .typed import OfficialAvro, T, TypedSchema
 
 if TYPE_CHECKING:
@@ -29,13 +29,13 @@ def _fastavro() -> ModuleType:
     return fastavro
 
 
-def avro_reader(definition: Definition, shape: Shape) -> Callable[[bytes], T]:
+def avro_reader(definition: Definition, shape: Shape) -> Convert:
     """Return a function that reads Avro bytes of a definition as values of a shape."""
     read_avro, written = _fastavro().schemaless_reader, shape_of_definition(definition)
     plain = _fastavro().parse_schema(definition_of(written, Form.READ))
     convert, differences = reading_of(written, shape)
 
-    def read(data: bytes) -> T:
+    def read(data: bytes) -> object:
         buffer = io.BytesIO(data)
         try:
             value = read_avro(buffer, plain, None, return_named_type=True)
@@ -46,14 +46,13 @@ def avro_reader(definition: Definition, shape: Shape) -> Callable[[bytes], T]:
                 f"{len(data)} bytes are not a valid Avro value of their schema: {error!r}.", differences=()
             ) from None
         try:
-            converted: T = convert(value)
+            return convert(value)
         except InvalidValue as error:
             begin = "The message was written with another schema and" if differences else "The message"
             raise SchemaMismatch(
                 f"{begin} cannot be read: {error.path}: {error.why}.",
                 differences=differences or (f"{error.path}: {error.why}",),
             ) from None
-        return converted
 
     return read
 

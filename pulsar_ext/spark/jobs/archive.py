@@ -64,8 +64,8 @@ def archive(spark: SparkSession, options: Mapping[str, str], path: str, *, check
             run with another checkpoint adds all messages again.
     """
     source = {"startingOffsets": "earliest", "columns": ",".join(ARCHIVED), **options}
-    target = {**_PARQUET, "path": path, "checkpointLocation": checkpoint or f"{path.rstrip('/')}-checkpoint"}
-    query = _stream(spark, source, "parquet", target)
+    place = {"path": path, "checkpointLocation": checkpoint or f"{path.rstrip('/')}-checkpoint"}
+    query = _stream(spark, source, "parquet", {**_PARQUET, **place})
     counts = [report.numInputRows for report in query.recentProgress if report.numInputRows]
     return Archived(sum(counts), len(counts))
 
