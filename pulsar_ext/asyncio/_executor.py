@@ -19,6 +19,7 @@ from .errors import error_of, translating
 P = ParamSpec("P")
 T = TypeVar("T")
 B = TypeVar("B", bound="_BlockingClosable")
+W_co = TypeVar("W_co", covariant=True)
 
 _MAX_THREADS = 64
 
@@ -121,24 +122,35 @@ class Closing(Closable, Generic[B]):
             await self._executor.run(self.blocking.close)
 
 
-def awaited(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], Coroutine[None, None, T]]:
+class _Twin(Protocol[W_co]):
+    """Counterpart of a blocking object."""
+
+    _executor: Executor
+
+    @property
+    def blocking(self) -> W_co: ...
+
+
+def awaited(
+    method: Callable[Concatenate[W_co, P], T],
+) -> Callable[Concatenate[_Twin[W_co], P], Coroutine[None, None, T]]:
     """Return the coroutine method that runs the blocking method on a thread, with its signature and docstring."""
     name = method.__name__
 
     @wraps(method)
-    async def coroutine_method(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
+    async def coroutine_method(self: _Twin[W_co], /, *args: P.args, **kwargs: P.kwargs) -> T:
         outcome: T = await self._executor.run(getattr(self.blocking, name), *args, **kwargs)
         return outcome
 
     return coroutine_method
 
 
-def forwarded(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
+def forwarded(method: Callable[Concatenate[W_co, P], T]) -> Callable[Concatenate[_Twin[W_co], P], T]:
     """Return the method that calls the blocking method, which does not block, with its signature and docstring."""
     name = method.__name__
 
     @wraps(method)
-    def forwarding_method(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
+    def forwarding_method(self: _Twin[W_co], /, *args: P.args, **kwargs: P.kwargs) -> T:
         with translating():
             outcome: T = getattr(self.blocking, name)(*args, **kwargs)
         return outcome

@@ -13,7 +13,7 @@ from pulsar_ext.key_shared.builders import ReaderBuilder as BlockingReaderBuilde
 from pulsar_ext.key_shared.reader_group import RangeReaderGroup as BlockingGroup
 from pulsar_ext.schema.typed import TypedSchema
 
-from ._executor import Closing, Executor
+from ._executor import Closing, Executor, forwarded
 from .consumer import Consumer
 from .reader import Reader
 
@@ -69,7 +69,7 @@ class GroupReader(Reader):
     """Reader of a group. Close the group, not one reader: the others would stall."""
 
 
-class RangeReaderGroup(Closing["BlockingGroup"]):
+class RangeReaderGroup(Closing[BlockingGroup]):
     """Readers whose ranges cover all slots, like `pulsar_ext.RangeReaderGroup`; from `Client.create_reader_group()`."""
 
     def __init__(self, blocking: BlockingGroup, executor: Executor) -> None:
@@ -87,11 +87,8 @@ class RangeReaderGroup(Closing["BlockingGroup"]):
         for reader in self.readers:
             reader._end_receives_()
 
-    def __repr__(self) -> str:
-        return repr(self.blocking)
+    __repr__ = forwarded(BlockingGroup.__repr__)
+    __len__ = forwarded(BlockingGroup.__len__)
 
     def __iter__(self) -> Iterator[GroupReader]:
         return iter(self.readers)
-
-    def __len__(self) -> int:
-        return len(self.readers)
