@@ -16,7 +16,7 @@ from pulsar_ext._native.results import POLL_MILLIS
 from pulsar_ext.message import Message
 from pulsar_ext.process.processing import BegunBatches, Handling, Steps, redelivery_steps
 
-from ._loop_bridge import is_own_cancellation, running_loop_bridge
+from ._executor import is_own_cancellation, running_loop_bridge
 
 
 async def drive(steps: Steps) -> None:

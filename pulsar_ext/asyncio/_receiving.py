@@ -39,8 +39,7 @@ from pulsar_ext.receive.receiver import Receiving
 from pulsar_ext.receive.source import Records
 from pulsar_ext.schema.typed import T
 
-from ._executor import Closable, Executor, awaited, forwarded
-from ._loop_bridge import LoopBridge, call_listener, running_loop_bridge
+from ._executor import Closable, Executor, LoopBridge, awaited, call_listener, forwarded, running_loop_bridge
 from .errors import PulsarException, error_of, translated
 
 Outcome = Result | BaseException

@@ -32,8 +32,7 @@ from pulsar_ext.request.envelope import in_same_namespace
 from pulsar_ext.request.replier import Replying, ReplyProducers, replier_arguments
 from pulsar_ext.schema.typed import T, TypedSchema
 
-from ._executor import Closable, Executor, awaited, forwarded
-from ._loop_bridge import call_listener, running_loop_bridge
+from ._executor import Closable, Executor, awaited, call_listener, forwarded, running_loop_bridge
 from ._receiving import AsyncReceiving
 from .consumer import Consumer
 from .key_shared import ConsumerBuilder, RangeReaderGroup, ReaderBuilder

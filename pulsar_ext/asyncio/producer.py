@@ -21,8 +21,7 @@ from pulsar_ext.produce.outcome import DUPLICATE_MESSAGE, SentMany, duplicate_me
 from pulsar_ext.producer import Producer as BlockingProducer
 from pulsar_ext.schema.typed import T
 
-from ._executor import Closable, Executor, awaited, forwarded
-from ._loop_bridge import running_loop_bridge
+from ._executor import Closable, Executor, awaited, forwarded, running_loop_bridge
 from .errors import error_of, translating
 
 _OK = pulsar.Result.Ok

@@ -12,8 +12,7 @@ from pulsar_ext.request.replier import Replying, ReplyProducers
 from pulsar_ext.request.requester import Exchange
 from pulsar_ext.request.requester import Requester as BlockingRequester
 
-from ._executor import Closable, Closing, Executor
-from ._loop_bridge import running_loop_bridge
+from ._executor import Closable, Closing, Executor, running_loop_bridge
 from ._processing import drive
 from .consumer import Consumer
 from .errors import translated, translating
