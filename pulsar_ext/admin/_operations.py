@@ -219,11 +219,7 @@ class Operations(Shell):
 
     @Operation
     async def internal_stats(self, topic: Topic) -> InternalStats:
-        """Get the ledgers and cursors of a topic or partition: `GET T/internalStats`.
-
-        Raises:
-            AdminNotAllowed: the topic is partitioned or non-persistent.
-        """
+        """Get the ledgers and cursors of a topic or partition: `GET T/internalStats`."""
         name = _persistent(topic, "internal_stats")
         request = Request("GET", f"{name.rest_path}/internalStats", parsed(InternalStats.from_json))
         return await self._send_unless_partitioned(name, request, "internal_stats", "use partitioned_internal_stats")
@@ -246,7 +242,6 @@ class Operations(Shell):
 
         Raises:
             AdminNotFound: the topic has no such ledger, or the ledger does not have the entry (yet or any more).
-            AdminNotAllowed: the topic is partitioned or non-persistent.
         """
         name = _persistent(topic, "entry")
         position = f"ledger/{_whole_number('ledger_id', ledger_id)}/entry/{_whole_number('entry_id', entry_id)}"
@@ -254,12 +249,7 @@ class Operations(Shell):
 
     @Operation
     async def examine(
-        self,
-        topic: Topic,
-        offset: int = 1,
-        *,
-        initial_position: Literal["earliest", "latest"] = "latest",
-        payload: bool = False,
+        self, topic: Topic, offset: int = 1, *, initial_position: End = "latest", payload: bool = False
     ) -> EntryMetadata:
         """Read the entry at an offset from either end, 1-based: `HEAD T/examinemessage`, `GET` with `payload=True`.
 
@@ -293,9 +283,6 @@ class Operations(Shell):
 
         The time is in milliseconds since the epoch. Past the end, it is the position of the next message; for time 0 it
         is -1:-1, Java's `earliest`.
-
-        Raises:
-            AdminNotAllowed: the topic is partitioned or non-persistent.
         """
         name = _persistent(topic, "message_id_by_time")
         path = f"{name.rest_path}/messageid/{_whole_number('timestamp_ms', timestamp_ms)}"
@@ -307,9 +294,6 @@ class Operations(Shell):
 
         Of a batch it is the id of its last message, of a chunked message that of its last chunk, without the first
         chunk. Its entry id is -1 if there is no message.
-
-        Raises:
-            AdminNotAllowed: the topic is partitioned or non-persistent.
         """
         name = _persistent(topic, "last_message_id")
 
@@ -550,7 +534,6 @@ class Operations(Shell):
         to the end. Consumers stay connected, and messages that they have prefetched are still delivered.
 
         Raises:
-            AdminNotAllowed: the topic is partitioned or non-persistent.
             InvalidUse: the count is negative, or too large for a Java int.
         """
         name = _persistent(topic, "skip_entries")
@@ -582,7 +565,6 @@ class Operations(Shell):
 
         Raises:
             AdminNotFound: the subscription does not exist, or the position is beyond the end.
-            AdminNotAllowed: the topic is partitioned or non-persistent.
         """
         name = _persistent(topic, "reset_cursor")
         path = f"{subscription_path(name, subscription)}/resetcursor"
@@ -613,7 +595,6 @@ class Operations(Shell):
         more requests that the topic is not partitioned and has the entry.
 
         Raises:
-            AdminNotAllowed: the topic is partitioned or non-persistent.
             AdminConflict: another expiry is running, or there is nothing to expire.
         """
         name = _persistent(topic, "expire_messages")
@@ -634,7 +615,6 @@ class Operations(Shell):
 
         Raises:
             AdminNotFound: the subscription or the entry does not exist.
-            AdminNotAllowed: the topic is partitioned or non-persistent.
         """
         name = _persistent(topic, "peek")
         number = _whole_number("position", position, least=1, most=_MAX_INT)
@@ -656,9 +636,6 @@ class Operations(Shell):
 
         The broker reads the whole backlog from `start`, by default the first unacknowledged entry, which takes time; it
         stops at `subscriptionBacklogScanMaxEntries` or `…MaxTimeMs`.
-
-        Raises:
-            AdminNotAllowed: the topic is partitioned or non-persistent.
         """
         name = _persistent(topic, "analyze_backlog")
         await self._raise_if_partitioned(name, "analyze_backlog")
