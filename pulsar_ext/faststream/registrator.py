@@ -74,7 +74,7 @@ def _channel(kind: type[SpecT], key: str, address: str, description: str | None,
 class PulsarRegistrator(Registrator[Raw, PulsarBrokerConfig]):
     """Common part of a broker and a router."""
 
-    def subscriber(  # type: ignore[override]  # as in each of FastStream's brokers
+    def subscriber(  # type: ignore[override]  # noqa: D417  # as in each of FastStream's brokers
         self,
         topic: str | Sequence[str] | re.Pattern[str],
         *,
@@ -108,17 +108,11 @@ class PulsarRegistrator(Registrator[Raw, PulsarBrokerConfig]):
             ack_policy: the action for a message whose handler raised, see docs/how-to/faststream.md. By default
                 `AckPolicy.NACK_ON_ERROR`: it is redelivered.
             no_reply: true to send no replies.
-            dependencies: as in FastStream.
-            parser: as in FastStream.
-            decoder: as in FastStream.
-            codec: as in FastStream.
-            persistent: true if the broker keeps a reference to the subscriber.
-            title: for AsyncAPI.
-            description: for AsyncAPI.
-            include_in_schema: for AsyncAPI.
             **consumer_options: any other argument of `pulsar_ext.asyncio.Client.subscribe()`, such as
                 `initial_position`, `negative_ack_redelivery_delay_ms` and `dead_letter_policy`. With a dead letter
                 policy `enable_retry` is True by default, except for patterns.
+
+        All other arguments are those of FastStream's subscribers.
 
         Raises:
             SetupError: an argument is invalid, unknown, or has another name here.
@@ -148,7 +142,7 @@ class PulsarRegistrator(Registrator[Raw, PulsarBrokerConfig]):
             parser_=parser or self._parser, decoder_=decoder or self._decoder, dependencies_=dependencies, codec_=codec
         )
 
-    def publisher(  # type: ignore[override]  # as in each of FastStream's brokers
+    def publisher(  # type: ignore[override]  # noqa: D417  # as in each of FastStream's brokers
         self,
         topic: str,
         *,
@@ -173,11 +167,9 @@ class PulsarRegistrator(Registrator[Raw, PulsarBrokerConfig]):
             reply_to: the topic for replies.
             producer_options: arguments of `pulsar_ext.asyncio.Client.create_producer()` for the publisher's own
                 producer, added to the broker's; without them it shares the producer of `broker.publish()`.
-            persistent: true if the broker keeps a reference to the publisher.
-            title: for AsyncAPI.
-            description: for AsyncAPI.
             schema: for AsyncAPI, if it differs from the handler's return type.
-            include_in_schema: for AsyncAPI.
+
+        All other arguments are those of FastStream's publishers.
 
         Raises:
             SetupError: one of the `producer_options` is invalid or unknown.
@@ -200,7 +192,7 @@ class PulsarRegistrator(Registrator[Raw, PulsarBrokerConfig]):
         super().publisher(created, persistent=persistent)
         return created
 
-    def include_router(
+    def include_router(  # noqa: D417  # FastStream describes the others
         self,
         router: Registrator[Raw, PulsarBrokerConfig],
         *,
@@ -214,9 +206,6 @@ class PulsarRegistrator(Registrator[Raw, PulsarBrokerConfig]):
         Args:
             router: a `PulsarRouter`.
             prefix: added before its topics, such as `"orders."` or `"tenant/namespace/"`.
-            dependencies: of its handlers.
-            middlewares: around them.
-            include_in_schema: for AsyncAPI.
 
         Raises:
             SetupError: it is another broker's router.
