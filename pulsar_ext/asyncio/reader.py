@@ -33,14 +33,7 @@ class Reader(AsyncSeeking[T], AsyncReaderHandle):
         self._begin(blocking, executor, attrgetter("read_next_async") if plain else None, blocking.read_next)
 
     async def read_next(self, timeout_millis: int | None = None) -> Message[T]:
-        """Read one message. Cancelling loses no message: the next caller gets it.
-
-        Args:
-            timeout_millis: the timeout in milliseconds; None waits forever.
-
-        Raises:
-            PulsarException: `Timeout` or `AlreadyClosed`.
-        """
+        """Read one message, with the timeout and the errors of `Consumer.receive()`; cancelling loses no message."""
         return await self._receive(timeout_millis)
 
     async def read_many(self, max_messages: int, timeout_millis: int | None = None) -> list[Message[T]]:
