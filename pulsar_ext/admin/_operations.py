@@ -814,10 +814,7 @@ class Operations(Shell):
             raise _partitioned_error(name, operation, count, instead)
 
     async def _raise_if_beyond_end(self, name: TopicName, position: Position, operation: str) -> None:
-        """Raise `AdminNotFound` if no message can have the position yet, before a cursor is moved there.
-
-        The broker would move the cursor to the end or, in the open ledger, past it, and later messages would be lost.
-        """
+        """Raise `AdminNotFound` for a position beyond the end: a cursor there would lose later messages."""
         path = f"{name.rest_path}/internalStats"
         stats = await self._session.send(Request("GET", path, parsed(InternalStats.from_json)))
         # A full ledger is listed with its number of entries until the next one is open.
@@ -830,10 +827,7 @@ class Operations(Shell):
     async def _send_unless_partitioned(
         self, name: TopicName, request: Request[T], operation: str, instead: str = _ONE_OF_THEM
     ) -> T:
-        """Send a read request; if it fails because the topic is partitioned, raise `AdminNotAllowed`.
-
-        The broker reports a partitioned topic as missing to some requests, and rejects it in others.
-        """
+        """Send a read request; raise `AdminNotAllowed` if it fails, in one of several ways, on a partitioned topic."""
         try:
             return await self._session.send(request)
         except (AdminNotFound, AdminNotAllowed) as error:

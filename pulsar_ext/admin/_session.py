@@ -186,10 +186,7 @@ _URLS_OF_LOOKUP = ("httpUrl", "httpUrlTls", "brokerUrl", "brokerUrlTls")
 
 
 def broker_lookup_paths(path: str) -> tuple[str, ...]:
-    """Return the paths that list a cluster's brokers, for a request to a path below `/admin/v2/`.
-
-    The first one is for superusers only; a topic lookup is allowed to every role that may use the topic.
-    """
+    """Return paths that list a cluster's brokers, for superusers, and for roles that may use the request's topic."""
     parts = path.split("/")
     if len(parts) <= _TOPIC_PARTS or parts[0] not in {"persistent", "non-persistent"}:
         return ("admin/v2/brokers",)
@@ -322,10 +319,7 @@ class HttpSession:
         )
 
     async def _send_to_any(self, request: Request[T], end: float, attempts: int, start: float) -> Answer:
-        """Send a request to one admin URL after the other until one responds; each has an equal part of the time left.
-
-        A request that must not be repeated goes to the next URL only if it is certain that nothing was sent.
-        """
+        """Send to one admin URL after the other, if nothing was sent or it may be repeated; each has an equal time."""
         bases = self.addresses.bases
         for left, base in zip(range(len(bases), 0, -1), bases, strict=True):
             seconds = max((end - time.monotonic()) / left, 0.001)

@@ -62,10 +62,7 @@ class TlsFiles:
         self._built = (stamp, self._build() if is_needed or self._paths else _WITHOUT_TLS)
 
     def context(self) -> ssl.SSLContext:
-        """Return the current settings, as one object until a file changes.
-
-        While certificate and key do not match, as during a renewal, the previous settings stay in use.
-        """
+        """Return one object until a file changes; while certificate and key do not match, the previous settings."""
         if not self._paths:
             return self._built[1]
         stamp = self._stamp()  # before the files are read: a change during that is found the next time

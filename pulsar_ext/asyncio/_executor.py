@@ -34,10 +34,7 @@ class _BlockingClosable(Protocol):
 
 
 class Executor:
-    """Threads of one client, started when needed.
-
-    Calls run in a copy of their caller's context, so that their messages belong to the caller's span.
-    """
+    """Threads of one client, started when needed; a call runs in a copy of its caller's context, so in its span."""
 
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(_MAX_THREADS, "pulsar-ext-asyncio")

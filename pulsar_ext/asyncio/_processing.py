@@ -20,11 +20,7 @@ from ._executor import is_own_cancellation, running_loop_bridge
 
 
 async def drive(steps: Steps) -> None:
-    """Make each step; raise an exception that the steps do not catch.
-
-    If something that a step awaits is cancelled, and not this task, the steps get a `CancelledError` of
-    `concurrent.futures`, which is an `Exception`.
-    """
+    """Make each step; a cancellation of what a step awaits is a `CancelledError` of `concurrent.futures` for it."""
     result: object = None
     error: BaseException | None = None
     while True:

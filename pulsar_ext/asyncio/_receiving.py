@@ -166,11 +166,7 @@ class ReceiveQueue(TransitionSubscriber):
         return self.get_ready()
 
     async def get(self) -> Message:
-        """Wait for the next message and take it.
-
-        Raises:
-            PulsarException: the queue is closed; or an error that arrived instead of a message, raised once.
-        """
+        """Wait for the next message and take it; raise if the queue is closed, or an error that arrived instead."""
         if self._taken >= _YIELD_EVERY:
             self._taken = 0
             await asyncio.sleep(0)
@@ -403,11 +399,7 @@ class AsyncReceiving(Closable, Generic[T]):
         receive_async_of: Callable[[InnerConsumer | InnerReader | None], ReceiveAsync] | None,
         receive: Callable[[], Message[T]],
     ) -> None:
-        """Set up the receives over the blocking counterpart.
-
-        `receive_async_of` returns a C++ object's function that requests one message. It is None if Python screens
-        messages; then `receive`, the counterpart's, is used.
-        """
+        """Set up receives by what `receive_async_of` an object returns, or by `receive` if Python screens messages."""
         self.blocking = blocking
         self._executor = executor
         self._reopener = BlockingReceiver(lambda: blocking._reopen_(None))  # retries until it is open, or a close

@@ -33,10 +33,7 @@ class _AwaitedBuilder:
     async def _opened(
         self: Any, method: Callable[[Any], Any], kind: type[H], chains: type[ConsumerChain | ReaderChain], listener: str
     ) -> H:
-        """Call the blocking builder's method, with an awaited chain; the option named `listener` is called in the loop.
-
-        The C++ client would call the listener on its own thread.
-        """
+        """Call the blocking builder's method; its chain is awaited, the option named `listener` called in the loop."""
         builder, called = self.without(listener)
         builder, interceptors = builder.without("interceptors")
         chain = chains.of(self._context, interceptors, awaited=True)
@@ -57,10 +54,7 @@ class ConsumerBuilder(_AwaitedBuilder, BlockingConsumerBuilder):
     """`pulsar_ext.ConsumerBuilder` with a coroutine `subscribe()`; made by `Client.new_consumer()`."""
 
     async def subscribe(self) -> Consumer:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Subscribe, then check that every slot has a consumer; raises like the blocking one.
-
-        Its listener is called in the loop.
-        """
+        """Subscribe as the blocking builder does, with every slot checked; the listener is called in the loop."""
         self.check_listener_action(listens=self.without("message_listener")[1] is not None)
         return await self._opened(BlockingConsumerBuilder.subscribe, Consumer, ConsumerChain, "message_listener")
 

@@ -154,10 +154,7 @@ async def acknowledge(consumer: Consumer[bytes], raw_message: Raw) -> None:
 
 
 async def redeliver(consumer: Any, raw_message: Raw) -> None:
-    """Request redelivery of a message, or of each message of a batch.
-
-    A message for which the subscription's backoff raises gets the delay of a first delivery.
-    """
+    """Request redelivery of each message; one for which the backoff raises gets the delay of a first delivery."""
     for message in each_of(raw_message):
         await drive(redelivery_steps(consumer, message))
 

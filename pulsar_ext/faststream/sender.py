@@ -52,10 +52,7 @@ class _Opened(Generic[EndpointT]):
 
 
 class EndpointPool(Generic[EndpointT]):
-    """Pool of producers or requesters, opened on first use, once for all waiting tasks, and closed after a minute idle.
-
-    Closing lets the broker delete an idle topic, and reply topics are many.
-    """
+    """Pool of producers or requesters, opened once, and closed after an idle minute: the broker deletes idle topics."""
 
     def __init__(self, is_closed: Callable[[EndpointT], bool], clock: Callable[[], float] = time.monotonic) -> None:
         self._is_closed, self._clock = is_closed, clock
@@ -63,10 +60,7 @@ class EndpointPool(Generic[EndpointT]):
 
     @contextlib.asynccontextmanager
     async def use(self, name: Hashable, opening: Callable[[], Awaitable[EndpointT]]) -> AsyncIterator[EndpointT]:
-        """Yield the endpoint of a name, for the duration of a block.
-
-        If the opening fails, its error is raised, and the next use opens it again.
-        """
+        """Yield the endpoint of a name for a block; a failed opening raises, and is repeated by the next use."""
         known = self._known.get(name)
         if known is None or known.has_failed or (known.opening.done() and self._is_closed(known.opening.result())):
             known = self._known[name] = _Opened(opening, asyncio.ensure_future(opening()))
@@ -165,10 +159,7 @@ class PulsarSender(EncodingProducer):
             return await producer.send(content, properties=properties, **cmd.send_options())
 
     async def publish_batch(self, cmd: PulsarPublishCommand) -> list[MessageId]:
-        """Publish several messages in their order, and return their ids once all of them are persisted.
-
-        Each message is sent, even if others fail; then the first error is raised.
-        """
+        """Publish messages in order, each even if others fail; return their ids, or raise the first error."""
         ready = await self.encoded_batch(cmd)
         async with self._producer(cmd) as producer:
             options = cmd.send_options()

@@ -177,11 +177,7 @@ class AutoConsumeSchema(ByVersion, Official):
         return ()
 
     def encode(self, obj: object) -> bytes:
-        """Raise: this schema only reads.
-
-        Raises:
-            TypeError: always.
-        """
+        """Raise `TypeError`: this schema only reads."""
         raise TypeError(f"AutoConsumeSchema only reads, and cannot encode {type(obj).__name__}. Nothing was sent.")
 
     def decode(self, data: bytes) -> bytes:

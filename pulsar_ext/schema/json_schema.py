@@ -96,10 +96,7 @@ class Origin(enum.Enum):
 
 
 class JsonReader(shapes.Writer):
-    """Maker of functions from parsed JSON, with fractions as `Decimal`, to values; they raise `InvalidValue`.
-
-    A missing field gets its default or None, because Java omits nulls.
-    """
+    """Maker of functions from parsed JSON to values; a missing field gets its default or None, as Java omits nulls."""
 
     def __init__(self, origin: Origin = Origin.SCHEMA) -> None:
         super().__init__()

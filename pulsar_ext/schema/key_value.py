@@ -206,10 +206,7 @@ def key_bytes(text: str) -> bytes:
 
 
 def split_inline(data: bytes) -> tuple[bytes | None, bytes | None]:
-    """Return the key and the value of a payload: a length and a key, a length and a value.
-
-    A length of -1 means None, as in Java's `KeyValue.decode`.
-    """
+    """Return key and value of a payload: each is a length, -1 for None, and bytes, as in Java's `KeyValue.decode`."""
     parts: list[bytes | None] = []
     begin = 0
     for _ in range(2):

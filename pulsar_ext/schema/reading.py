@@ -21,10 +21,7 @@ from .shapes import Convert, Named
 
 
 def reading_of(written: shapes.Shape, read: shapes.Shape) -> tuple[Convert, tuple[str, ...]]:
-    """Return how to convert written plain Avro to the shape that is read, and the differences that prevent it.
-
-    The conversion raises `InvalidValue` at a difference.
-    """
+    """Return the conversion of plain Avro to the shape that is read, and the differences, at which it raises."""
     walk = _Walk()
     convert = walk.convert(written, read, shapes.short_name(read))
     return convert or (lambda value: value), tuple(walk.differences)

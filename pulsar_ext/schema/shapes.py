@@ -30,10 +30,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """A primitive Avro type; `logical` is its logical type, or the Java class of text.
-
-    `precision` and `scale` are of a `decimal`; `texts` are the only allowed values, empty for any.
-    """
+    """A primitive Avro type, its logical type or Java class, the digits of a `decimal`, and the only allowed texts."""
 
     type: str
     logical: str | None = None
@@ -91,10 +88,7 @@ class Union:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A field of a record: its name and former names in the schema, and those in the Python object and of its class.
-
-    `default` returns the value of a missing field; it is None if the field is required.
-    """
+    """A field: its names in schema, object and class; `default` returns a missing value, None if required."""
 
     name: str
     attribute: str

@@ -84,10 +84,7 @@ class TypedSchema(Generic[T]):
         return True
 
     def adapt_to_topic(self, topic_schema: Callable[[], SchemaText | None], /) -> None:
-        """Adapt writing to the topic that is opened.
-
-        `topic_schema` queries the broker for type and definition of the topic's last schema; None if it has none.
-        """
+        """Adapt writing to the topic to open, whose last schema `topic_schema` queries, None if it has none."""
 
     def register(self, topic: str) -> None:
         """Upload the schema to a topic, if the C++ client cannot."""

@@ -24,11 +24,7 @@ _Key = tuple[int, int, int]
 
 
 class DeliveryAccount:
-    """Account of one segment.
-
-    `last` is the position of the last message received, in this segment or after it. `reached` is true if that message
-    is at or after the segment's end.
-    """
+    """Account of one segment; `last` is the last position received, `reached` true if it is at the end or after it."""
 
     def __init__(self, segment: Segment) -> None:
         self._after, self._until = segment.after, segment.until
@@ -126,11 +122,7 @@ class DeliveryAccount:
     def _feed_one_by_one(
         self, columns: Positions, first_chunks: Mapping[int, Position], batch_size: Callable[[int], int]
     ) -> list[int]:
-        """Record messages one by one.
-
-        After a reconnect some messages are redelivered, and a chunked message may be new among them. After the
-        segment's end, it may arrive after other messages from there, which are not kept.
-        """
+        """Record messages one by one: after a reconnect some are redelivered, with perhaps a new chunked one."""
         kept = []
         for index in range(len(columns[0])):
             key, first_chunk = _key(columns, index), first_chunks.get(index)
@@ -142,6 +134,7 @@ class DeliveryAccount:
                 self._note_end(key, index, batch_size)
             if first_chunk is not None:
                 self._accounted.add(first_chunk)
+            # After the segment's end, a chunked message may arrive after others from there, which are not kept.
             if key > self._kept_key and self._is_kept(key, first_chunk):
                 kept.append(index)
                 self._kept_key = key

@@ -101,11 +101,7 @@ class Block:
 
     @cached_property
     def _positions(self) -> list[tuple[int, int, int]]:
-        """Ledger, entry and batch index of each message.
-
-        Messages arrive in order, so two ids of a batch whose indexes are as far apart as the messages determine all ids
-        between them. If part of a batch is missing, each id is read.
-        """
+        """Ledger, entry and batch index of each message; the ids at the ends of a whole batch determine the others."""
         found: list[tuple[int, int, int]] = []
         while (at := len(found)) < len(self):
             ledger, entry, index = _position(self._inners[at])
@@ -118,10 +114,7 @@ class Block:
 
 
 def read_block(reader: InnerReader, most: int, most_bytes: int, milliseconds: int, /) -> Block:
-    """Return messages of a C++ reader, none if the first does not arrive in time; the next ones have 10 ms.
-
-    The block ends after `most` messages, or with the message whose payload reaches `most_bytes`.
-    """
+    """Return messages up to a number and a size; none if the first exceeds a timeout, while the next have 10 ms."""
     inners: list[InnerMessage] = []
     payloads: list[bytes] = []
     with suppress(Timeout):

@@ -113,15 +113,12 @@ BEGINNING = Offset(-1, -1)
 
 @dataclass(frozen=True)
 class StreamOffset:
-    """Progress of a streaming query: an offset for each topic partition, and the name of the query's subscription.
-
-    The end of the first batch also has its `initial` offsets: if that batch crashes, Spark requests the initial offsets
-    again, and by then "latest" would be another position.
-    """
+    """Progress of a streaming query: an offset for each topic partition, and the name of the query's subscription."""
 
     subscription: str
     topics: Mapping[str, Offset]
     initial: Mapping[str, Offset] | None = None
+    """Of the first batch: if it crashes, Spark requests them again, and "latest" would be another position by then."""
 
     def to_json(self) -> dict[str, object]:
         """Return the JSON for the checkpoint, always in the same order, because Spark compares it as text."""

@@ -267,10 +267,7 @@ _PASSED_FOR = {"pulsar.client.": ALL, "pulsar.reader.": READS, "pulsar.producer.
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Settings:
-    """Parsed options, including defaults; its repr never shows the token.
-
-    `given` are the options that were set; `passed` are the arguments of client, reader and producer, by prefix.
-    """
+    """Parsed options with defaults; `given` were set, `passed` are arguments for client, reader and producer."""
 
     where: str
     given: frozenset[str]
@@ -286,10 +283,7 @@ class Settings:
 
 
 def with_environment(options: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:
-    """Add the broker's URLs and the token from the environment, unless the options name a broker.
-
-    Options that name a broker are complete: the environment's token must not be sent to another broker.
-    """
+    """Add URLs and the token of the environment, unless the options name a broker, which must not get that token."""
     named = {key.lower() for key in options}
     if "service.url" in named:
         return dict(options)

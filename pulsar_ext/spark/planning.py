@@ -77,10 +77,7 @@ def _matching(admin: PulsarAdmin, pattern: str) -> list[TopicName]:
 
 
 def stats_of(admin: PulsarAdmin, topics: Iterable[str]) -> dict[str, InternalStats]:
-    """Return the ledgers and cursors of topic partitions, without those that do not exist and so have no entries.
-
-    The broker creates the partitions of a topic one by one, also when it grows, and deletes idle ones.
-    """
+    """Return the ledgers and cursors of partitions; the broker creates them one by one, and deletes idle ones."""
     found = {}
     for topic in topics:
         with contextlib.suppress(AdminNotFound):

@@ -263,10 +263,7 @@ def row_sender_of(producer: Producer[bytes]) -> RowSender | PartitionedRowSender
 
 
 class MessageSender:
-    """Sender of rows by a producer that does not batch, or batches by key.
-
-    `duplicates` is the number of rows that the topic had already.
-    """
+    """Sender of rows by a producer without batches, or by key; it counts the rows that the topic had already."""
 
     def __init__(self, producer: Producer[bytes]) -> None:
         self._producer = producer
@@ -306,10 +303,7 @@ class RowSender:
         return self._outcome.duplicates
 
     def send(self, columns: pa.RecordBatch, ids: NDArray[np.int64] | None, *, whole: bool = False) -> int:
-        """Send rows with ascending ids, None for the producer's own; wait only for space in its queue.
-
-        With `whole`, the last rows are omitted if they are not a whole batch. Return the number of rows sent.
-        """
+        """Send rows with ascending ids or None; with `whole`, only those in whole batches. Return the number sent."""
         sender, outcome = self._sender, self._outcome
         for name in ("partition_key", "ordering_key"):
             if name in columns.schema.names:

@@ -99,10 +99,7 @@ class CompactedView:
         return stats
 
     def without_removed(self, block: MessageBlock) -> MessageBlock | None:
-        """Return the block without empty messages, which the C++ client delivers for compacted messages of a batch.
-
-        Compaction removes every message without a key.
-        """
+        """Return the block without empty messages, which the C++ client delivers for compacted ones without a key."""
         ledger, entry, batch = block.positions
         columns = block.keys, block.values, block.ordering_keys
         empty = np.flatnonzero((batch >= 0) & (sum(map(sizes_of, columns)) == 0))
@@ -145,10 +142,7 @@ class EntryLookup:
         self._begun: dict[tuple[str | None, str, int], Position] = {}
 
     def find(self, position: Position) -> tuple[EntryContent, Position]:
-        """Return the content of an entry, and the other end of its message, or else the entry itself.
-
-        That is the last entry of a message that begins there, or the first entry of one whose last chunk it is.
-        """
+        """Return an entry's content, and the other end of the message that begins or ends there, or else the entry."""
         if position.ledger_id in self._deleted_ledgers:
             return EntryContent.NO_MESSAGE, position
         admin = admin_of(self._settings)

@@ -150,10 +150,7 @@ def limit_entries(
     entries: int | None,
     size: int | None,
 ) -> dict[str, Offset]:
-    """Return the ends of a batch limited by entries and bytes over all partitions.
-
-    Each partition gets a share in proportion to its unread entries, at least one entry if the limit allows that.
-    """
+    """Return the ends of a limited batch: each partition gets a share of its unread entries, at least one if any."""
     if entries is None and size is None:
         return end
     todo = {

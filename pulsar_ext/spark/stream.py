@@ -48,10 +48,7 @@ _log = logging.getLogger("pulsar_ext.spark")
 
 
 class QuerySubscription:
-    """Subscription of a query, with an Exclusive consumer on each topic partition that never receives messages.
-
-    The consumers keep other queries from using the subscription, and the broker from deleting it as inactive.
-    """
+    """Subscription of a query; its Exclusive consumers never receive, but keep other queries and its deletion away."""
 
     def __init__(self, name: str, settings: Settings) -> None:
         self.name = name
@@ -159,11 +156,7 @@ class PulsarStreamReader(SplitReader, DataSourceStreamReader, SupportsTriggerAva
         self._waiting_since: float | None = None
 
     def initialOffset(self) -> dict[str, object]:  # noqa: N802  # Spark's name, here and below
-        """Return the offsets at which a new query begins.
-
-        With an existing `predefinedSubscription`, that is the position of its cursor: a first batch that crashed before
-        Spark logged it begins at the same message again.
-        """
+        """Return the offsets at which a new query begins, or those of the cursors of its `predefinedSubscription`."""
         admin, settings = admin_of(self._settings), self._settings
         name = settings["predefinedSubscription"]
         offsets: dict[str, Offset] = {}
@@ -172,7 +165,7 @@ class PulsarStreamReader(SplitReader, DataSourceStreamReader, SupportsTriggerAva
         stats = stats_of(admin, topics)
         for topic, known in stats.items():
             cursor = known.cursors.get(name) if name is not None else None
-            if cursor is not None:
+            if cursor is not None:  # so a first batch that crashed before Spark logged it begins there again
                 at = cursor.mark_delete_position
                 offsets[topic] = Offset(at.ledger_id, at.entry_id)
             else:

@@ -345,10 +345,7 @@ class PartDecoder:
             raise InvalidUse(f"A {self._part} on {block.topic} does not fit the schema: {error}.") from None
 
     def _reading(self, topic: str, version: int) -> tuple[_Taker, Callable[[bytes], object]]:
-        """Return a function that extracts the part from a message of a schema version, and one that decodes it.
-
-        Producers may change the schema, and messages have the version of their producer's.
-        """
+        """Return functions that extract and decode the part, by the schema version of a message's producer."""
         stored = self._stored(str(TopicName.parse(topic).parent), version)
         kind, definition = (None, None) if stored is None else _definition_of(stored, self._part)
         pair = stored if stored is not None and stored.type == "KEY_VALUE" else None
@@ -388,10 +385,7 @@ class PartDecoder:
         return read
 
     def _stored(self, topic: str, version: int) -> SchemaInfo | None:
-        """Return a version of a topic's schema; None if only the user knows it.
-
-        A message without a version has the last one, if that is KEY_VALUE: it defines the encoding.
-        """
+        """Return a topic's schema version, None if only the user knows it; for no version the last, if KEY_VALUE."""
         try:
             found = admin_of(self._settings).schema(topic, version if version >= 0 else None)
         except AdminNotFound:
