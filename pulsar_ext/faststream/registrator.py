@@ -37,31 +37,23 @@ from .subscriber import PulsarSubscriber
 SpecT = TypeVar("SpecT", SubscriberSpec, PublisherSpec)
 
 
-class PulsarSubscriberSpecification(SubscriberSpecification[PulsarBrokerConfig, PulsarSubscriberConfig]):
-    """Specification of a subscriber."""
-
+class _PulsarSubscriberSpecification(SubscriberSpecification[PulsarBrokerConfig, PulsarSubscriberConfig]):
     @property
     def channel_labels(self) -> list[str]:
-        """Topics, each once, or the pattern."""
         return list(dict.fromkeys(self.config.topics.each(self._outer_config.prefix)))
 
     def get_schema(self) -> dict[str, SubscriberSpec]:
-        """Return a channel for each topic."""
         payload, labels = resolve_payloads(self.get_payloads()), self.channel_labels
         keys = {self._channel_key(label, split=len(labels) > 1): label for label in labels}
         return {key: _channel(SubscriberSpec, key, keys[key], self.description, payload) for key in keys}
 
 
-class PulsarPublisherSpecification(PublisherSpecification[PulsarBrokerConfig, PulsarPublisherConfig]):
-    """Specification of a publisher."""
-
+class _PulsarPublisherSpecification(PublisherSpecification[PulsarBrokerConfig, PulsarPublisherConfig]):
     @property
     def name(self) -> str:
-        """Title of the publisher, or its topic."""
         return self.config.title_ or f"{self.config.prefixed_topic}:Publisher"
 
     def get_schema(self) -> dict[str, PublisherSpec]:
-        """Return the publisher's channel."""
         payload, topic = resolve_payloads(self.get_payloads(), "Publisher"), self.config.prefixed_topic
         return {self.name: _channel(PublisherSpec, self.name, topic, self.config.description_, payload)}
 
@@ -136,7 +128,7 @@ class PulsarRegistrator(Registrator[Raw, PulsarBrokerConfig]):
             _outer_config=outer,
             _ack_policy=ack_policy,
         )
-        created = PulsarSubscriber(config, PulsarSubscriberSpecification(outer, config, calls), calls)
+        created = PulsarSubscriber(config, _PulsarSubscriberSpecification(outer, config, calls), calls)
         super().subscriber(created, persistent=persistent)
         return created.add_call(
             parser_=parser or self._parser, decoder_=decoder or self._decoder, dependencies_=dependencies, codec_=codec
@@ -188,7 +180,7 @@ class PulsarRegistrator(Registrator[Raw, PulsarBrokerConfig]):
             include_in_schema=include_in_schema,
             _outer_config=outer,
         )
-        created = kind(config, PulsarPublisherSpecification(outer, config))
+        created = kind(config, _PulsarPublisherSpecification(outer, config))
         super().publisher(created, persistent=persistent)
         return created
 

@@ -131,7 +131,7 @@ PRIMITIVES: Final[dict[str, Callable[[bytes], object]]] = {
 """Readers of payloads, by schema type."""
 
 
-def fields_reader(definition: dict[str, str]) -> Callable[[bytes], dict[str, object]]:
+def _fields_reader(definition: dict[str, str]) -> Callable[[bytes], dict[str, object]]:
     """Return a reader of a Protobuf message's fields, by Java's `ProtobufNativeSchemaData`."""
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory  # noqa: PLC0415  # only for Protobuf
 
@@ -228,7 +228,7 @@ def _reader(schema: SchemaText, version: int) -> Callable[[bytes], object]:
         case "JSON":
             return lambda data: record(parse_json(data))
         case "PROTOBUF_NATIVE":
-            protobuf = fields_reader(json.loads(text))
+            protobuf = _fields_reader(json.loads(text))
             return _checked_reader(lambda data: record(protobuf(data)), schema.type)
         case "STRING":
             return _checked_reader(bytes.decode, schema.type)

@@ -4,7 +4,7 @@ Times are written in ISO 8601, which Jackson reads, bytes as base64, and decimal
 forms of Java's and the official Python client. Jackson writes an `Instant` as seconds with a fraction, a `Date` as
 milliseconds, local times as arrays and decimals as numbers, and omits nulls. The official Python client and pydantic
 write bytes as text, and the value of an enum. Such text may also be valid base64, or the name of another member;
-`Origin` decides. JSON does not contain the branch of a union value; see `is_wrapping`.
+`Origin` decides. JSON does not contain the branch of a union value; see `_is_wrapping`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _FAMILIES: Final[dict[type[object], str]] = {
 """JSON families of Python types; all other types are text."""
 
 
-def family_of(shape: shapes.Shape) -> str:
+def _family_of(shape: shapes.Shape) -> str:
     """Return the JSON family in which values of a shape are written."""
     if _is_object(shape):
         return "object"
@@ -54,7 +54,7 @@ def family_of(shape: shapes.Shape) -> str:
     return "text" if kind is decimal.Decimal else _FAMILIES.get(kind, "text")
 
 
-def is_wrapping(union: shapes.Union) -> bool:
+def _is_wrapping(union: shapes.Union) -> bool:
     """Return whether objects of a union are written as `{"Name": {…}}`, as in Avro's JSON: it has several."""
     return sum(map(_is_object, union.branches)) > 1
 
@@ -152,11 +152,11 @@ class JsonReader(shapes.Writer):
         return read
 
     def _union(self, union: shapes.Union) -> Convert:
-        by_family = {family_of(branch): self.of(branch) for branch in union.branches}
+        by_family = {_family_of(branch): self.of(branch) for branch in union.branches}
         by_name = {shapes.short_name(one): self.of(one) for one in union.branches if _is_object(one)}
         records = [one for one in union.branches if isinstance(one, shapes.Record)]
         tagged = [(tags, by_name[shapes.short_name(one)]) for one in records if (tags := _tags_of(one))]
-        wraps = is_wrapping(union)
+        wraps = _is_wrapping(union)
 
         def read(value: object) -> object:
             if wraps and isinstance(value, dict):
@@ -285,13 +285,13 @@ class JsonWriter(shapes.Writer):
 
     def _union(self, union: shapes.Union) -> Convert:
         made = {id(branch): self.of(branch) for branch in union.branches}
-        families = [family_of(branch) for branch in union.branches]
+        families = [_family_of(branch) for branch in union.branches]
         alike = [
-            shapes.name_of(one) for one in union.branches if families.count(family_of(one)) > 1 and not _is_object(one)
+            shapes.name_of(one) for one in union.branches if families.count(_family_of(one)) > 1 and not _is_object(one)
         ]
         if alike:  # such as a time and text
             raise shapes.InvalidValue(f"is {' or '.join(alike)}, which look alike in JSON")
-        wraps = is_wrapping(union)
+        wraps = _is_wrapping(union)
 
         def write(value: object) -> object:
             if value is None and union.is_nullable:

@@ -182,8 +182,8 @@ class EncodedRows:
 
     def sizes(self) -> NDArray[np.int64]:
         """Return the size in bytes of each row's payload and fields."""
-        sizes = lengths_of(self.contents)
-        return sizes if self.fields is None else sizes + lengths_of(self.fields)
+        sizes = _lengths_of(self.contents)
+        return sizes if self.fields is None else sizes + _lengths_of(self.fields)
 
     def batch_of(self, rows: slice, outcome: BulkOutcome) -> Callable[[Sequence[int]], Batch]:
         """Return a function that makes a batch of some of the rows with their sequence ids."""
@@ -206,7 +206,7 @@ def divide(sizes: NDArray[np.int64], most: int, most_bytes: int) -> list[slice]:
     return found
 
 
-def lengths_of(column: pa.Array) -> NDArray[np.int64]:
+def _lengths_of(column: pa.Array) -> NDArray[np.int64]:
     """Return the number of bytes of each value; a null has 0."""
     return np.asarray(compute.binary_length(column).fill_null(0))
 
@@ -352,7 +352,7 @@ class RowSender:
 
     def _keep(self, columns: pa.RecordBatch, ids: NDArray[np.int64] | None) -> None:
         self._kept.append((columns, ids))
-        self._kept_bytes += int(lengths_of(columns.column("content")).sum())
+        self._kept_bytes += int(_lengths_of(columns.column("content")).sum())
 
     def finish(self) -> None:
         """Wait until all rows are persisted."""
@@ -394,7 +394,7 @@ class PartitionedRowSender:
             by_key = np.array(self._sender.route(names, [0] * len(names), None, partitions), np.int64)
             chosen = np.append(by_key, -1)[np.asarray(coded.indices.fill_null(len(names)))]
         if len(keyless):
-            sizes = lengths_of(columns.column("content"))[keyless].tolist()
+            sizes = _lengths_of(columns.column("content"))[keyless].tolist()
             numbers = None if ids is None else ids[keyless].tolist()
             chosen[keyless] = self._sender.route([None] * len(keyless), sizes, numbers, partitions)
         return chosen
