@@ -37,7 +37,6 @@ def names(answer: Answer) -> tuple[str, ...]:
 
 
 def parsed(read: Callable[[Any], T]) -> Callable[[Answer], T]:
-    """Return a parser of a JSON response."""
     return lambda answer: read(answer.json())
 
 
@@ -73,7 +72,6 @@ class Request(Generic[T]):
         return self.method in {"GET", "HEAD"} if self.idempotent is None else self.idempotent
 
     def query(self) -> dict[str, str]:
-        """Return the query parameters in the broker's form."""
         return {
             name: str(value).lower() if isinstance(value, bool) else str(value)
             for name, value in self.params.items()
@@ -81,5 +79,4 @@ class Request(Generic[T]):
         }
 
     def content(self) -> bytes | None:
-        """Return the encoded body; None without a body."""
         return None if self.body is None else json.dumps(self.body).encode()

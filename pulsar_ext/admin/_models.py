@@ -25,7 +25,6 @@ _EPOCH, _CYCLE_YEARS, _CYCLE_MILLIS = 1970, 400, 146_097 * 86_400_000
 
 
 def _moment(text: str) -> int:
-    """Parse a time to milliseconds since the epoch."""
     # DateFormatter writes ISO 8601 with a zone and any year: a producer may have sent smaller units as milliseconds.
     # The calendar repeats every 400 years, and datetime supports years up to 9999.
     year, _, rest = text[1:].partition("-")

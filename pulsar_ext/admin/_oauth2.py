@@ -56,7 +56,6 @@ class Oauth2Parameters:
 
     @property
     def configuration_url(self) -> str:
-        """The URL of the issuer's configuration."""
         return self.issuer_url.rstrip("/") + "/.well-known/openid-configuration"
 
     def form(self) -> dict[str, object]:

@@ -147,7 +147,6 @@ class Shell:
     _session: HttpSession
 
     def _finish(self, operation: Coroutine[object, None, T]) -> object:
-        """Return what an operation of this client returns."""
         raise NotImplementedError
 
 

@@ -60,7 +60,6 @@ class Authorization:
 
     @property
     def is_secret(self) -> bool:
-        """True if requests carry a secret."""
         return self._token is not None or self._basic is not None
 
     def headers(self) -> dict[str, str]:
@@ -118,7 +117,6 @@ def reason_of(answer: Answer) -> str:
 
 
 def error_of_answer(request: Request[T], base_url: str, answer: Answer, redirected_to: str = "") -> AdminError:
-    """Return the typed error of a failed response."""
     reason, (kind, hint) = reason_of(answer), _BY_STATUS.get(answer.status, (AdminError, ""))
     details = {"status": answer.status, "reason": reason, "method": request.method, "path": request.path}
     maybe_applied = answer.status in _GATEWAY_ERRORS and not request.may_repeat
@@ -175,7 +173,6 @@ def error_of_connection(
 
 
 def _describe(request: Request[T], base_url: str, redirected_to: str) -> str:
-    """Return the request and the host that it was sent to."""
     asked = f"{request.method} {base_url}/admin/v2/{request.path}"
     return f"{asked} (redirected to {redirected_to})" if redirected_to else asked
 

@@ -213,11 +213,9 @@ class SyncTransport:
         return answer
 
     async def sleep(self, seconds: float) -> None:
-        """Block between two attempts."""
         time.sleep(seconds)  # noqa: ASYNC251  # this transport blocks on purpose
 
     def close(self) -> None:
-        """Close this process's connections. A second call does nothing."""
         self._closed = True
         for _, client in self._idle.pop(os.getpid(), ()):
             client.close()
@@ -278,11 +276,9 @@ class AsyncTransport:
             raise httpx2.ReadError(str(error)) from error
 
     async def sleep(self, seconds: float) -> None:
-        """Wait between two attempts."""
         await asyncio.sleep(seconds)
 
     async def close(self) -> None:
-        """Close the running loop's connections. A second call does nothing."""
         self._closed = True
         if used := self._clients.pop(asyncio.get_running_loop(), None):
             await used.client.aclose()

@@ -38,11 +38,9 @@ class ClusterAddresses:
 
     @property
     def uses_tls(self) -> bool:
-        """True if a URL begins with https."""
         return any(base.startswith("https:") for base in self.bases)
 
     def prefer(self, base: str) -> None:
-        """Use this URL first from now on."""
         bases = self.bases
         if bases[0] != base:
             at = bases.index(base)
@@ -53,7 +51,6 @@ class ClusterAddresses:
         return host_of(url) in self._hosts
 
     def add_brokers(self, brokers: frozenset[str]) -> None:
-        """Add the hosts of the cluster's brokers."""
         self._hosts = self._hosts | brokers
 
 

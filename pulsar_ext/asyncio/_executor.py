@@ -101,7 +101,6 @@ class Closable:
         return False
 
     async def close(self) -> None:
-        """Close."""
         raise NotImplementedError
 
     async def __aenter__(self) -> Self:
@@ -125,8 +124,6 @@ class Closing(Closable, Generic[B]):
 
 
 class _Twin(Protocol[W_co]):
-    """Counterpart of a blocking object."""
-
     _executor: Executor
 
     @property
@@ -212,7 +209,6 @@ _bridges: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, LoopBridge] = wea
 
 
 def running_loop_bridge() -> LoopBridge:
-    """Return the bridge of the running loop."""
     loop = asyncio.get_running_loop()
     bridge = _bridges.get(loop)
     if bridge is None:

@@ -216,7 +216,6 @@ class ReceiveQueue(TransitionSubscriber):
             self.records.drop()
 
     def drop_topics(self, is_affected: Callable[[InnerMessage], bool], /) -> None:
-        """Drop the arrived messages of the affected topics."""
         with self._lock:
             # No condition in a loop here: see `_native/locks.py`.
             kept = list(filter(lambda one: isinstance(one, BaseException) or not is_affected(one.inner), self._arrived))
@@ -224,7 +223,6 @@ class ReceiveQueue(TransitionSubscriber):
             self._arrived.extend(kept)
 
     def on_abandon(self, _: Transition, /) -> None:
-        """Continue with the old C++ object."""
         self.is_replaced = False
         self._continue()
 
@@ -332,7 +330,6 @@ class ReceiveQueue(TransitionSubscriber):
                 raise
 
     def _ask(self, receive_async: ReceiveAsync) -> None:
-        """Send later requests to this function."""
         self._receive_async = receive_async
         self._answer = partial(self._on_answer, receive_async)
 

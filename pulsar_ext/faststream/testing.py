@@ -74,8 +74,6 @@ class TestPulsarBroker(TestBroker[PulsarBroker, EnterType], broker=PulsarBroker)
 
 
 class _Loopback(EncodingProducer):
-    """Producer that passes published messages to the handlers."""
-
     def __init__(self, broker: PulsarBroker, brokers: Sequence[PulsarBroker]) -> None:
         super().__init__(broker.config.broker_parser, broker.config.broker_decoder)
         self.config, self._brokers = broker.config.broker_config, brokers

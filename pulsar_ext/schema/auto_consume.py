@@ -214,7 +214,6 @@ class AutoConsumeSchema(ByVersion, Official):
 
 
 def _reader(schema: SchemaText, version: int) -> Callable[[bytes], object]:
-    """Return a function that reads payloads of a schema."""
     text = schema.definition
 
     def record(fields: object) -> object:

@@ -141,7 +141,6 @@ class DeliveryAccount:
         return kept
 
     def _note_gap(self, before: Position, here: Position) -> None:
-        """Record the entries between those of two messages."""
         expected = self._ledgers.next(before)
         if expected is None or expected >= here or expected > self._end:
             return
@@ -163,7 +162,6 @@ class DeliveryAccount:
             self.reached = batch + 1 >= batch_size(index)
 
     def _is_kept(self, key: _Key, first_chunk: Position | None) -> bool:
-        """Return true if a message belongs to the segment."""
         owner = Offset(*key) if first_chunk is None else Offset.at(first_chunk)
         if first_chunk is None and key[2] < 0:
             return self._after < owner and owner.last_entry <= self._end

@@ -222,12 +222,10 @@ def _join(*columns: pa.Array) -> pa.Array:
 
 
 def _joined(columns: list[pa.Array]) -> pa.Array | None:
-    """Join columns row by row; return None without columns."""
     return _join(*columns) if len(columns) > 1 else next(iter(columns), None)
 
 
 def _written(columns: pa.RecordBatch, writers: Mapping[str, Callable[[pa.Array], pa.Array]]) -> list[pa.Array]:
-    """Encode the columns that have a writer."""
     return [write(columns.column(name)) for name, write in writers.items() if name in columns.schema.names]
 
 

@@ -176,8 +176,6 @@ class Written(WriterCommitMessage):
 
 
 class _Writer(metaclass=Shipped):
-    """Common part of a batch write and a streaming write."""
-
     def __init__(self, settings: Settings, schema: StructType, *, overwrite: bool) -> None:
         if overwrite:
             raise InvalidUse('A topic cannot be overwritten: use .mode("append").')
@@ -205,7 +203,6 @@ class _Writer(metaclass=Shipped):
             raise InvalidUse("No topic to write to: set option topic, or add a column __topic.")
 
     def _publish(self, batches: Iterator[pa.RecordBatch], query: str | None, batch_id: int) -> Written:
-        """Write the rows of one task."""
         context = TaskContext.get()
         task = "0" if context is None else str(context.partitionId())
         settings = self._settings
