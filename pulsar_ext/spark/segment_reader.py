@@ -1,9 +1,9 @@
 """Reading of a segment by a task: every message exactly once, or an error that names the missing ones.
 
 A reader delivers whole messages and does not report the entries that it skips. A `DeliveryAccount` records them, and an
-`EntryLookup` determines the content of each: chunks of other messages and markers can be ignored, an incomplete chunked
-message may still be completed, a message that the client lost on a reconnect is read again, and trimmed entries are
-reported. For a compacted view, only the broker knows the remaining entries; it reports when all were delivered.
+`_EntryLookup` determines the content of each: chunks of other messages and markers can be ignored, an incomplete
+chunked message may still be completed, a message that the client lost on a reconnect is read again, and trimmed entries
+are reported. For a compacted view, only the broker knows the remaining entries; it reports when all were delivered.
 
 Compaction has processed the entries up to the position of its own cursor. An entry up to that position may have been
 removed if it has no message; a later entry must be delivered, as in any other read.
@@ -50,9 +50,7 @@ from .shipping import Shipped
 from .splits import Segment, Split, plan_splits
 
 
-class CompactedView:
-    """Compacted view of one segment."""
-
+class _CompactedView:
     def __init__(self, segment: Segment, settings: Settings) -> None:
         self._segment = segment
         self._settings = settings
@@ -130,9 +128,7 @@ class EntryContent(Enum):
     """Last chunk of a message of the segment whose first chunk was looked up before."""
 
 
-class EntryLookup:
-    """Lookup of the content of a segment's entries."""
-
+class _EntryLookup:
     def __init__(self, segment: Segment, settings: Settings, account: DeliveryAccount) -> None:
         self._segment = segment
         self._settings = settings
@@ -257,7 +253,7 @@ def read_segments(
     key_forms = KeyForms(lambda: admin_of(settings), "exact") if settings["keyForms"] == "exact" else None
     selected = None if ranges is None or ranges.is_full else ranges
     for segment in segments:
-        for block in SegmentReader(segment, settings, key_forms).blocks():
+        for block in _SegmentReader(segment, settings, key_forms).blocks():
             kept = block if selected is None else _in_ranges(block, selected)
             if kept is not block:
                 block.release()
@@ -275,17 +271,15 @@ def _in_ranges(block: MessageBlock, ranges: KeyHashRanges) -> MessageBlock | Non
     return block.take(np.flatnonzero(wanted).tolist()) if wanted.any() else None
 
 
-class SegmentReader:
-    """Reader of one segment."""
-
+class _SegmentReader:
     def __init__(self, segment: Segment, settings: Settings, key_forms: KeyForms | None) -> None:
         self._segment = segment
         self._settings = settings
         self._key_forms = key_forms
         self._partition = TopicName.parse(segment.topic).partition_index
         self._account = DeliveryAccount(segment)
-        self._lookup = EntryLookup(segment, settings, self._account)
-        self._view = CompactedView(segment, settings) if settings["readCompacted"] else None
+        self._lookup = _EntryLookup(segment, settings, self._account)
+        self._view = _CompactedView(segment, settings) if settings["readCompacted"] else None
         self._unfinished: set[Position] = set()
         self._reread_from: Position | None = None
         self._reopens = 0
