@@ -13,13 +13,9 @@ _ADMIN_OF_SERVICE = {"pulsar": ("http", 8080), "pulsar+ssl": ("https", 8443)}
 
 
 class ClusterAddresses:
-    """Admin URLs and broker hosts of one cluster, shared by all sessions.
+    """Admin URLs and hosts of one cluster, from `http[s]://[user:password@]host[:port][,more][/prefix]` or several.
 
-    The URLs are without their credentials, which appear in no `repr()` and no error. Thread-safe: each attribute is
-    replaced as a whole.
-
-    Args:
-        url: `http[s]://[user:password@]host[:port][,more hosts][/prefix]`, or several of these.
+    The credentials appear in no `repr()` and no error. Thread-safe: each attribute is replaced as a whole.
     """
 
     def __init__(self, url: str | Sequence[str]) -> None:

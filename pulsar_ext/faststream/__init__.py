@@ -12,7 +12,7 @@ with MissingExtra.named("faststream", "pulsar_ext.faststream"):
     from .annotations import PulsarMessage
     from .broker import PulsarBroker
     from .publisher import PulsarResponse
-    from .router import PulsarPublisher, PulsarRoute, PulsarRouter
+    from .registrator import PulsarPublisher, PulsarRoute, PulsarRouter
     from .testing import TestPulsarBroker
 
 __all__ = [

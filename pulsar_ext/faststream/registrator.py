@@ -1,13 +1,16 @@
-"""Decorators of brokers and routers, `subscriber()` and `publisher()`, and their AsyncAPI specifications."""
+"""Declarations of subscribers and publishers: decorators of brokers and routers, routes, and AsyncAPI descriptions."""
 
 from __future__ import annotations
 
+import inspect
 import re
-from collections.abc import Mapping, Sequence
-from typing import TypeVar, cast
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import ClassVar, TypeVar, cast
 
 from fast_depends.dependencies import Dependant
+from faststream._internal.broker import BrokerRouter
 from faststream._internal.broker.registrator import Registrator
+from faststream._internal.broker.router import ArgsContainer, SubscriberRoute
 from faststream._internal.constants import EMPTY
 from faststream._internal.endpoint.publisher import PublisherSpecification
 from faststream._internal.endpoint.subscriber import SubscriberSpecification
@@ -31,7 +34,8 @@ from .config import (
     check_producer_options,
 )
 from .message import Raw
-from .publisher import PulsarBatchPublisher, PulsarPublisher
+from .publisher import PulsarBatchPublisher
+from .publisher import PulsarPublisher as Publisher
 from .subscriber import PulsarSubscriber
 
 SpecT = TypeVar("SpecT", SubscriberSpec, PublisherSpec)
@@ -148,7 +152,7 @@ class PulsarRegistrator(Registrator[Raw, PulsarBrokerConfig]):
         description: str | None = None,
         schema: object = None,
         include_in_schema: bool = True,
-    ) -> PulsarPublisher:
+    ) -> Publisher:
         """Declare a publisher; the return value of a handler that it decorates is published.
 
         Args:
@@ -167,7 +171,7 @@ class PulsarRegistrator(Registrator[Raw, PulsarBrokerConfig]):
             SetupError: one of the `producer_options` is invalid or unknown.
         """
         check_producer_options(producer_options)
-        outer, kind = cast("PulsarBrokerConfig", self.config), PulsarBatchPublisher if batch else PulsarPublisher
+        outer, kind = cast("PulsarBrokerConfig", self.config), PulsarBatchPublisher if batch else Publisher
         config = PulsarPublisherConfig(
             topic=topic,
             key=key,
@@ -210,4 +214,96 @@ class PulsarRegistrator(Registrator[Raw, PulsarBrokerConfig]):
             dependencies=dependencies,
             middlewares=middlewares,
             include_in_schema=include_in_schema,
+        )
+
+
+def _arguments_of(method: Callable[..., object]) -> list[inspect.Parameter]:
+    return list(inspect.signature(method).parameters.values())[1:]
+
+
+class PulsarPublisher(ArgsContainer):
+    """Publisher of a `PulsarRoute`; the arguments are those of `PulsarBroker.publisher()`.
+
+    Raises:
+        TypeError: an argument is missing or unknown.
+    """
+
+    __slots__ = ()
+    __signature__: ClassVar = inspect.Signature(_arguments_of(PulsarRegistrator.publisher))
+
+    def __init__(self, *args: object, **kwargs: object) -> None:
+        self.__signature__.bind(*args, **kwargs)
+        super().__init__(*args, **kwargs)
+
+
+class PulsarRoute(SubscriberRoute):
+    """Handler for `PulsarRouter(handlers=[…])`: `PulsarRoute(handle, "orders", subscription="billing")`.
+
+    Args:
+        call: the handler.
+        *args: the arguments of `PulsarBroker.subscriber()`.
+        publishers: the publishers of its return value, each a `PulsarPublisher`.
+        **kwargs: the arguments of `PulsarBroker.subscriber()`.
+
+    Raises:
+        TypeError: an argument is missing.
+    """
+
+    __slots__ = ()
+    __signature__: ClassVar = inspect.Signature(
+        [
+            inspect.Parameter("call", inspect.Parameter.POSITIONAL_OR_KEYWORD),
+            *(one for one in _arguments_of(PulsarRegistrator.subscriber) if one.kind is not one.VAR_KEYWORD),
+            inspect.Parameter("publishers", inspect.Parameter.KEYWORD_ONLY, default=()),
+            inspect.Parameter("consumer_options", inspect.Parameter.VAR_KEYWORD),
+        ]
+    )
+
+    def __init__(
+        self, call: Callable[..., object], *args: object, publishers: Iterable[PulsarPublisher] = (), **kwargs: object
+    ) -> None:
+        self.__signature__.bind(call, *args, publishers=publishers, **kwargs)
+        super().__init__(call, *args, publishers=publishers, **kwargs)
+
+
+class PulsarRouter(  # pyright: ignore[reportIncompatibleMethodOverride]  # as in each of FastStream's brokers
+    PulsarRegistrator, BrokerRouter[Raw, PulsarBrokerConfig]
+):
+    """Declarations of subscribers and publishers for `broker.include_router()`.
+
+    Args:
+        prefix: added before their topics, such as `"orders."` or `"tenant/namespace/"`.
+        handlers: subscribers declared without a decorator.
+        ack_policy: of its subscribers without their own. As in FastStream, subscribers declared before a broker
+            includes the router do not use the broker's.
+
+    All other arguments are those of FastStream's routers.
+    """
+
+    def __init__(
+        self,
+        prefix: str = "",
+        handlers: Iterable[SubscriberRoute] = (),
+        *,
+        dependencies: Sequence[Dependant] = (),
+        middlewares: Middlewares = (),
+        routers: Iterable[PulsarRegistrator] = (),
+        parser: CustomCallable | None = None,
+        decoder: CustomCallable | None = None,
+        ack_policy: AckPolicy = EMPTY,
+        include_in_schema: bool | None = None,
+    ) -> None:
+        check_ack_policy(ack_policy)
+        super().__init__(
+            handlers=handlers,
+            routers=routers,
+            config=PulsarBrokerConfig(
+                prefix=prefix,
+                broker_dependencies=dependencies,
+                broker_middlewares=middlewares,
+                broker_parser=parser,
+                broker_decoder=decoder,
+                ack_policy=ack_policy,
+                include_in_schema=include_in_schema,
+            ),
         )

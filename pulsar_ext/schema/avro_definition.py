@@ -16,11 +16,7 @@ MARKED: Final = "value"
 
 
 def marked_branches(union: shapes.Union) -> tuple[shapes.Shape, ...]:
-    """Return the branches of a union for reading; fastavro reports the branch of a record, but not of a scalar.
-
-    So scalars that have one Python type, as `int` and `long`, are each read as a record with one field, whose encoding
-    is identical.
-    """
+    """Return the branches for reading: scalars with one Python type as records, whose branch fastavro reports."""
     kinds = [
         shapes.PYTHON_TYPES[branch.type] if isinstance(branch, shapes.Scalar) else None for branch in union.branches
     ]

@@ -251,11 +251,7 @@ def explain(ours: SchemaText, topics: SchemaText) -> tuple[str, ...]:
 
 
 def bytes_on(topics: SchemaText | None) -> shapes.Scalar:
-    """Return how bytes are written in the JSON of a topic.
-
-    The official Python client writes text. Its definitions have no default for nullable fields, or have it before the
-    type; Java's and this library's have it after the type.
-    """
+    """Return how bytes are written in the JSON of a topic: as text if the official Python client defined it."""
     if topics is None:
         return shapes.TEXT_OR_BASE64
     found = json.loads(topics.definition) if topics.type == "JSON" else None
@@ -271,6 +267,7 @@ def _indicates(bytes_as: shapes.Scalar, found: object) -> bool:
         return False
     fields = found.get("fields", ())
     nullable = [[*field] for field in fields if isinstance(field["type"], list) and "null" in field["type"]]
+    # Other clients' definitions have the defaults of nullable fields, after the type.
     has_defaults = any("default" in keys and keys.index("default") > keys.index("type") for keys in nullable)
     if found.get("logicalType") == bytes_as.logical or (
         bytes_as is shapes.TEXT_BYTES and nullable and not has_defaults

@@ -242,11 +242,7 @@ def to_plain(scalar: Scalar) -> Convert:
 
 
 def is_readable(scalar: Scalar, written: Scalar) -> bool:
-    """Return whether a written scalar can be read as another one with an equal meaning.
-
-    Avro ignores logical types: it would read milliseconds as microseconds, any number or text as a time or an id, and
-    the digits of a decimal as text.
-    """
+    """Return whether a written scalar can be read as another with an equal meaning; Avro ignores logical types."""
     if scalar.type != written.type and scalar.type not in _PROMOTIONS.get(written.type, ()):
         return False
     family, other = _family(scalar), _family(written)

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from pulsar_ext.ids.position import Position
 
-from .offsets import Offset
-from .splits import Segment
+from .offsets import Offset, Segment
 
 Positions = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
 """Ledgers, entries and batch indexes of messages."""

@@ -24,9 +24,8 @@ from pulsar_ext.ids.topic_name import TopicName
 from pulsar_ext.skip.boundaries import before_open_transactions
 
 from .errors import Loss, report_data_loss
-from .offsets import BEGINNING, Offset, lost_before
+from .offsets import BEGINNING, Offset, Segment, TopicState, lost_before
 from .options import Settings
-from .splits import Segment, TopicState
 
 T = TypeVar("T")
 

@@ -43,11 +43,10 @@ from .connection import admin_of, client_of, reader_keys
 from .delivery_account import DeliveryAccount
 from .errors import Loss, NotDelivered, report_data_loss
 from .message_block import Block, MessageBlock, read_block, sizes_of
-from .offsets import BEGINNING
+from .offsets import BEGINNING, Segment, Split, plan_splits
 from .options import Settings
 from .schema import batch_maker
 from .shipping import Shipped
-from .splits import Segment, Split, plan_splits
 
 
 class _CompactedView:

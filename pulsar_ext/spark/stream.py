@@ -35,11 +35,10 @@ from pulsar_ext.ids.topic_name import TopicName
 
 from .connection import admin_of, client_of, when_free
 from .errors import report_data_loss
-from .offsets import BEGINNING, Offset, StreamOffset
+from .offsets import BEGINNING, Offset, Segment, StreamOffset, TopicState, limit_entries
 from .options import Settings
 from .planning import begin_of, check_topics_of_offsets, find_loss, planned_segment, state_of, stats_of, topics_of
 from .segment_reader import SplitReader
-from .splits import Segment, TopicState, limit_entries
 
 _FLUSH_SECONDS = 3.0
 _POLL_SECONDS = 0.03
