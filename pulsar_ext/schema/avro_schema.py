@@ -75,6 +75,7 @@ class AvroSchema(TypedSchema[T], OfficialAvro):
     def __init__(self: AvroSchema[dict[str, Any]], record_cls: None, schema_definition: dict[str, Any]) -> None: ...
     def __init__(self, record_cls: type[T] | None, schema_definition: dict[str, object] | None = None) -> None:
         self._shape: Record | None = None
+        self.is_compared = is_model(record_cls)
         self._readers: dict[tuple[str, int], Callable[[bytes], T]] = {}
         if not is_model(record_cls):
             if record_cls is not None:
@@ -94,11 +95,6 @@ class AvroSchema(TypedSchema[T], OfficialAvro):
         del admin_api
         self._readers = {}
         reset_writer_schemas(self, self._definition if self.is_compared else None)
-
-    @property
-    def is_compared(self) -> bool:
-        """True if the schema is of a model."""
-        return self._shape is not None
 
     def encode(self, obj: T) -> bytes:
         """Return the Avro bytes of a value.

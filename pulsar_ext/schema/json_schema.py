@@ -363,6 +363,7 @@ class JsonSchema(TypedSchema[T], OfficialJson):
 
     def __init__(self, record_cls: type[T], *, bytes_as: Literal["text", "base64"] | None = None) -> None:
         self._shape: shapes.Record | None = None
+        self.is_compared = is_model(record_cls)
         if bytes_as not in (None, *_BYTES) or (bytes_as and not is_model(record_cls)):
             raise InvalidUse(
                 f"bytes_as must be 'text', 'base64' or None, and None for a Record class, got {bytes_as!r}."
@@ -390,11 +391,6 @@ class JsonSchema(TypedSchema[T], OfficialJson):
         if self._shape is None or self._has_fixed_bytes or '"bytes"' not in self.schema_info().schema():
             return
         self._define(self._record_cls, bytes_on(topic_schema()))
-
-    @property
-    def is_compared(self) -> bool:
-        """True if the schema is of a model."""
-        return self._shape is not None
 
     def encode(self, obj: T) -> bytes:
         """Return the JSON of a value.

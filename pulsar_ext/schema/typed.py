@@ -42,6 +42,8 @@ class TypedSchema(Generic[T]):
 
     reads_null_values = False
     """Whether it decodes messages without a value itself; otherwise they are None."""
+    is_compared = True
+    """Whether topics are compared with this schema; otherwise the official client reads by its own rules."""
 
     _admin_api_: Callable[[], PulsarAdmin] = staticmethod(_no_admin_api)
     """Returns the client's admin API, in copies of a client that query it; another copy keeps no client alive."""
@@ -77,11 +79,6 @@ class TypedSchema(Generic[T]):
 
     def begin(self, admin_api: Callable[[], PulsarAdmin]) -> None:
         """Forget what is known of topics; a subclass that queries the admin API keeps it, and so the client."""
-
-    @property
-    def is_compared(self) -> bool:
-        """True if topics are compared with this schema; False if the official client reads by its own rules."""
-        return True
 
     def adapt_to_topic(self, topic_schema: Callable[[], SchemaText | None], /) -> None:
         """Adapt writing to the topic to open, whose last schema `topic_schema` queries, None if it has none."""
