@@ -110,11 +110,7 @@ class EntryMetadata:
 
     @classmethod
     def from_headers(cls, headers: Mapping[str, str], payload: bytes | None = None) -> EntryMetadata:
-        """Parse the `X-Pulsar-…` headers of a response; their names are lower-case, their values Latin-1.
-
-        Raises:
-            ValueError: a header is missing, or is not in the format of the tested broker versions.
-        """
+        """Parse lower-case `x-pulsar-…` headers in Latin-1; raise `ValueError` if one is missing or invalid."""
         texts = {name.removeprefix(_PREFIX): text for name, text in headers.items() if name.startswith(_PREFIX)}
         headed = ((one.name, *one.metadata["header"]) for one in fields(cls) if one.metadata)
         values = {name: read(texts[header]) for name, header, read in headed if header in texts}
@@ -148,11 +144,7 @@ class JsonValue:
 
     @classmethod
     def from_json(cls, data: Json) -> Self:
-        """Parse the broker's JSON object.
-
-        Raises:
-            KeyError: a required member is missing.
-        """
+        """Parse the broker's JSON object; raise `KeyError` without a required member."""
         return cls(**{one.name: one.metadata["parse"](data) for one in fields(cls)})
 
 

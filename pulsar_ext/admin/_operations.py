@@ -323,11 +323,7 @@ class Operations(Shell):
 
     @Operation
     async def terminate(self, topic: Topic) -> Position:
-        """Terminate the topic, so that nothing can be published, and return its last position: `POST T/terminate`.
-
-        Raises:
-            AdminNotAllowed: the topic is partitioned; use `terminate_partitions`.
-        """
+        """Terminate a topic without partitions, and return its last position, the end forever: `POST T/terminate`."""
         name = _persistent(topic, "terminate")
         await self._raise_if_partitioned(name, "terminate", "use terminate_partitions")
         return await self._session.send(Request("POST", f"{name.rest_path}/terminate", parsed(_position)))
@@ -344,11 +340,7 @@ class Operations(Shell):
 
     @Operation
     async def compact(self, topic: Topic) -> None:
-        """Start compaction, of all partitions; `compaction_status` shows its progress: `PUT T/compaction`.
-
-        Raises:
-            AdminConflict: compaction is already running.
-        """
+        """Start compaction, of all partitions; it must not be running, see `compaction_status`: `PUT T/compaction`."""
         await self._session.send(Request("PUT", f"{_persistent(topic, 'compact').rest_path}/compaction", nothing))
 
     @Operation
@@ -374,30 +366,17 @@ class Operations(Shell):
 
     @Operation
     async def create_topic(self, topic: Topic) -> None:
-        """Create a topic without partitions: `PUT T`.
-
-        Raises:
-            AdminConflict: the topic exists, partitioned or not.
-        """
+        """Create a topic without partitions, which must not exist in any form: `PUT T`."""
         await self._session.send(Request("PUT", TopicName.parse(topic).rest_path, nothing))
 
     @Operation
     async def delete_topic(self, topic: Topic, *, force: bool = False) -> None:
-        """Delete a topic or one partition: `DELETE T`.
-
-        Raises:
-            AdminPrecondition: the topic has subscriptions or producers; `force=True` closes them.
-            AdminConflict: the topic is partitioned.
-        """
+        """Delete a topic without partitions, or a partition; `force` closes its consumers and producers: `DELETE T`."""
         await self._session.send(Request("DELETE", TopicName.parse(topic).rest_path, nothing, params={"force": force}))
 
     @Operation
     async def partitions(self, topic: Topic) -> int:
-        """Get the number of partitions, 0 for a topic without partitions: `GET T/partitions`.
-
-        Raises:
-            AdminNotFound: the topic does not exist.
-        """
+        """Get the number of partitions, 0 for a topic without partitions, which must exist: `GET T/partitions`."""
         return await self._partitions(TopicName.parse(topic))
 
     @Operation
@@ -436,11 +415,7 @@ class Operations(Shell):
 
     @Operation
     async def schema(self, topic: Topic, version: int | None = None) -> SchemaInfo:
-        """Get a schema version of a topic, by default the latest: `GET schemas/{tenant}/{namespace}/{topic}/schema`.
-
-        Raises:
-            AdminNotFound: the topic has no schema, or not this version.
-        """
+        """Get a topic's schema version, by default the latest: `GET schemas/{tenant}/{namespace}/{topic}/schema`."""
         path = f"{_schemas_path(topic)}/schema"
         if version is not None:
             path += f"/{version}"
@@ -517,11 +492,7 @@ class Operations(Shell):
 
     @Operation
     async def delete_subscription(self, topic: Topic, subscription: str, *, force: bool = False) -> None:
-        """Delete a subscription, of a partitioned topic on every partition: `DELETE S`.
-
-        Raises:
-            AdminPrecondition: it has consumers; `force=True` disconnects them.
-        """
+        """Delete a subscription, of all partitions; `force` disconnects its consumers: `DELETE S`."""
         path = subscription_path(TopicName.parse(topic), subscription)
         await self._session.send(Request("DELETE", path, nothing, params={"force": force}))
 
@@ -679,21 +650,13 @@ class Operations(Shell):
 
     @Operation
     async def create_namespace(self, namespace: str, *, bundles: int | None = None) -> None:
-        """Create a namespace, by default with the broker's number of bundles: `PUT N`.
-
-        Raises:
-            AdminConflict: the namespace exists.
-        """
+        """Create a new namespace, by default with the broker's number of bundles: `PUT N`."""
         body = None if bundles is None else {"bundles": {"numBundles": _whole_number("bundles", bundles, least=1)}}
         await self._session.send(Request("PUT", _namespace_path(namespace), nothing, body=body))
 
     @Operation
     async def delete_namespace(self, namespace: str, *, force: bool = False) -> None:
-        """Delete a namespace: `DELETE N`; `force` deletes its topics too and needs `forceDeleteNamespaceAllowed`.
-
-        Raises:
-            AdminConflict: the namespace has topics.
-        """
+        """Delete an empty namespace; `force` with its topics, by `forceDeleteNamespaceAllowed`: `DELETE N`."""
         await self._session.send(Request("DELETE", _namespace_path(namespace), nothing, params={"force": force}))
 
     @Operation
@@ -788,11 +751,7 @@ class Operations(Shell):
 
     @Operation
     async def health(self) -> bool:
-        """Check if the broker can produce and consume a message: `GET brokers/health`; False also without an answer.
-
-        Raises:
-            AdminUnauthorized: the role lacks the permission.
-        """
+        """Check if the broker can produce and consume a message; False without an answer: `GET brokers/health`."""
         try:
             return await self._session.send(Request("GET", "brokers/health", lambda answer: answer.text() == "ok"))
         except AdminUnavailable:

@@ -451,13 +451,7 @@ class AsyncReceiving(Closable, Generic[T]):
         return messages
 
     async def close(self) -> None:
-        """Send pending acknowledgements and close; every waiting receive raises `AlreadyClosed`.
-
-        Cancelling does not cancel the close.
-
-        Raises:
-            PulsarException: `AlreadyClosed` if it is already closed, as officially.
-        """
+        """Send pending acknowledgements and close, also if cancelled; all receives then raise `AlreadyClosed`."""
         if self.blocking.is_closed:
             raise error_of(pulsar.Result.AlreadyClosed)
         await self._executor.end(self.blocking.close, self._end_receives_)
@@ -502,11 +496,7 @@ class AsyncSeeking(AsyncReceiving[T]):
         return ranges
 
     def pause_message_listener(self) -> None:
-        """Pause the listener until `resume_message_listener()`.
-
-        Raises:
-            PulsarException: `InvalidConfiguration` without a listener.
-        """
+        """Pause the listener until `resume_message_listener()`; raise `InvalidConfiguration` without one."""
         self._listener_queue().pause("listener")
 
     def resume_message_listener(self) -> None:

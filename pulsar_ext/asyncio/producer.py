@@ -101,11 +101,7 @@ class Producer(Closable, AsyncProducerHandle, Generic[T]):
         self._flushed = max(self._flushed, left)
 
     async def close(self) -> None:
-        """Send all waiting messages and the open batch, wait until they are persisted, and close.
-
-        Raises:
-            PulsarException: `AlreadyClosed` if it is already closed, as officially.
-        """
+        """Send all messages, wait until they are persisted, and close; a second close raises `AlreadyClosed`."""
         if self.blocking.sender.closed:
             raise error_of(pulsar.Result.AlreadyClosed)
         await self._complete_queued_()

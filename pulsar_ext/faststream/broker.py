@@ -306,11 +306,7 @@ class PulsarBroker(  # pyright: ignore[reportIncompatibleMethodOverride]  # as i
         return reply
 
     def check_publishers(self) -> None:
-        """Check the options of each publisher with those of the broker, as the opening of a producer does.
-
-        Raises:
-            SetupError: they are incompatible.
-        """
+        """Check each publisher's options with the broker's, as an opening does; raise `SetupError`."""
         for publisher in self.publishers:
             if isinstance(publisher, PulsarPublisher):
                 check_producer_options(self._sender.options_of(publisher.producer_options))

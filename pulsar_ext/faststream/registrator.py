@@ -222,11 +222,7 @@ def _arguments_of(method: Callable[..., object]) -> list[inspect.Parameter]:
 
 
 class PulsarPublisher(ArgsContainer):
-    """Publisher of a `PulsarRoute`; the arguments are those of `PulsarBroker.publisher()`.
-
-    Raises:
-        TypeError: an argument is missing or unknown.
-    """
+    """Publisher of a `PulsarRoute`, with the arguments of `PulsarBroker.publisher()`, which are checked at once."""
 
     __slots__ = ()
     __signature__: ClassVar = inspect.Signature(_arguments_of(PulsarRegistrator.publisher))

@@ -149,11 +149,7 @@ class PulsarSubscriber(SubscriberUsecase[Raw]):
         return self.topics.include(topic, self._outer_config.prefix)
 
     async def start(self) -> None:
-        """Subscribe, and start to receive if there is a handler; a second call has no effect.
-
-        Raises:
-            pulsar.PulsarException: the broker rejected the subscription, or did not answer.
-        """
+        """Subscribe, and receive if there is a handler; a second call has no effect. Raise the broker's error."""
         if self._consumer is not None:
             return
         client = self._outer_config.client

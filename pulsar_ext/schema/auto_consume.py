@@ -185,13 +185,7 @@ class AutoConsumeSchema(ByVersion, Official):
         return data
 
     def decode_message(self, msg: Any) -> object:
-        """Return the value of a message.
-
-        Raises:
-            SchemaMismatch: the payload does not match its schema version.
-            pulsar.PulsarException: the broker did not return the schema version.
-            AdminRequired, AdminError: the admin API did not return it; it is needed for key-value schemas.
-        """
+        """Return the value of a message; raise if it does not match its schema version, or that is not found."""
         key = topic, version = msg.topic_name(), version_of(msg)
         if version < 0:
             return None if msg.has_null_value() else msg.data()

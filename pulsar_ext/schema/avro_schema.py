@@ -97,11 +97,7 @@ class AvroSchema(TypedSchema[T], OfficialAvro):
         reset_writer_schemas(self, self._definition if self.is_compared else None)
 
     def encode(self, obj: T) -> bytes:
-        """Return the Avro bytes of a value.
-
-        Raises:
-            InvalidUse: a part of a model's value does not match its annotation.
-        """
+        """Return the Avro bytes of a value; raise `InvalidUse` if a part does not match its annotation."""
         if self._shape is None:
             return super().encode(obj)
         try:
@@ -126,12 +122,7 @@ class AvroSchema(TypedSchema[T], OfficialAvro):
         return record_of_avro(self, lambda plain: plain.decode(data))  # type: ignore[no-any-return]  # of that class
 
     def decode_message(self, msg: Encoded) -> T:
-        """Return the value of a message, read with the writer's schema version.
-
-        Raises:
-            pulsar.PulsarException: the broker did not return that version.
-            SchemaMismatch: the model cannot read values of that version.
-        """
+        """Return the value of a message by its schema version; raise `SchemaMismatch`, or the look-up's error."""
         version = msg.int_schema_version()
         if self._shape is None:
             if self._record_cls is None:

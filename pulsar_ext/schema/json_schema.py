@@ -393,12 +393,7 @@ class JsonSchema(TypedSchema[T], OfficialJson):
         self._define(self._record_cls, bytes_on(topic_schema()))
 
     def encode(self, obj: T) -> bytes:
-        """Return the JSON of a value.
-
-        Raises:
-            InvalidUse: a part of a model's value does not match its annotation, or bytes are not text where the
-                official Python client reads them.
-        """
+        """Return the JSON of a value; raise `InvalidUse` if a part of it does not match its annotation or the topic."""
         if self._shape is None:
             return super().encode(obj)
         try:

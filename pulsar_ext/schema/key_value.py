@@ -74,13 +74,7 @@ class KeyValueSchema(ByVersion[KeyValue[K, V]], Official):
         self._versions = {}
 
     def register(self, topic: str) -> None:
-        """Upload this schema, with its parts, to a topic.
-
-        Raises:
-            InvalidUse: a part is Avro.
-            SchemaMismatch: the broker rejects it.
-            AdminRequired, AdminError: the admin API did not answer.
-        """
+        """Upload this schema, with its parts, to a topic; raise if a part is Avro, or if the broker rejects it."""
         if any(isinstance(part, pulsar.schema.AvroSchema) for part in (self.key, self.value)):
             raise InvalidUse(
                 f"{self} has an Avro part, whose messages need a schema version, which the C++ client cannot set for "
@@ -156,14 +150,7 @@ class KeyValueSchema(ByVersion[KeyValue[K, V]], Official):
         return _pair(data, self.key.decode, self.value.decode)
 
     def decode_message(self, msg: Any) -> KeyValue[K, V] | None:  # type: ignore[override]  # None for no value
-        """Return the pair of a message, each part read with the writer's schema version.
-
-        A part without a value is None, as is an INLINE message without a value.
-
-        Raises:
-            SchemaMismatch: a part cannot be read.
-            AdminRequired, AdminError: the schema version could not be looked up.
-        """
+        """Return the pair of a message by its schema version; a part or an INLINE message without a value is None."""
         pair = inline_pair if self.encoding is KeyValueEncoding.INLINE else separated_pair
         return pair(msg, *self._readers(msg))
 
