@@ -126,8 +126,8 @@ class _Admin(Operations):
 class PulsarAdmin(_Admin, SyncShell):
     """Client of the admin REST API. Thread-safe and usable after a fork; connects when first used.
 
-    Operations raise the `AdminError` of the response's status, such as `AdminNotFound` and `AdminConflict`. Those on the
-    entries or on a cursor of one topic raise `AdminNotAllowed` if it is partitioned or non-persistent.
+    Operations raise the `AdminError` of the response's status, such as `AdminNotFound` and `AdminConflict`. Those on
+    the entries or on a cursor of one topic raise `AdminNotAllowed` if it is partitioned or non-persistent.
 
     Args:
         url: `http[s]://host:port`, optionally with `user:password@`, more hosts (`h1:8443,h2:8443`) and a path prefix;

@@ -93,13 +93,7 @@ class Oauth2Tokens:
         return f"Oauth2Tokens({self._parameters.issuer_url!r})"
 
     def __call__(self) -> str:
-        """Return an access token that has not expired.
-
-        Raises:
-            AdminUnavailable: the issuer or its token endpoint does not answer.
-            AdminUnauthorized: it issues no token.
-            InvalidUse: the credentials cannot be read.
-        """
+        """Return a valid access token, or raise `AdminUnavailable`, `AdminUnauthorized` or `InvalidUse`."""
         kept = self._kept
         if kept is None or time.monotonic() >= kept[1]:
             kept = self._kept = self._fetch()

@@ -407,12 +407,7 @@ class JsonSchema(TypedSchema[T], OfficialJson):
             raise InvalidUse(f"{self._record_cls.__name__}{error.path} {error.why}. Nothing was sent.") from None
 
     def decode(self, data: bytes) -> T:
-        """Return the value of JSON. Missing fields get their defaults, and unknown fields are ignored.
-
-        Raises:
-            SchemaMismatch: it is not JSON, or a part of it does not match its annotation or is ambiguous, such as text
-                that is the value of one enum member and the name of another.
-        """
+        """Return the value of JSON, with missing fields' defaults; raise `SchemaMismatch` if invalid or ambiguous."""
         return self._decode(data, has_schema_version=True)
 
     def decode_message(self, msg: Encoded) -> T:
