@@ -200,9 +200,6 @@ class Operations(Shell):
         """Get the statistics of a topic or partition: `GET T/stats`.
 
         With `precise_backlog`, the broker counts the backlog exactly, holes included, instead of using its counters.
-
-        Raises:
-            AdminNotAllowed: the topic is partitioned; use `partitioned_stats`.
         """
         name, params = TopicName.parse(topic), {"getPreciseBacklog": precise_backlog}
         request = Request("GET", f"{name.rest_path}/stats", parsed(TopicStats.from_json), params)
@@ -238,9 +235,6 @@ class Operations(Shell):
         """Read one entry's metadata: `HEAD T/ledger/{ledger_id}/entry/{entry_id}`.
 
         With `payload`, download the payload too by `GET`, up to the broker's maximum message size.
-
-        Raises:
-            AdminNotFound: the topic has no such ledger, or the ledger does not have the entry (yet or any more).
         """
         name = _persistent(topic, "entry")
         position = f"ledger/{_whole_number('ledger_id', ledger_id)}/entry/{_whole_number('entry_id', entry_id)}"
@@ -479,9 +473,6 @@ class Operations(Shell):
         """Create a durable subscription, of a partitioned topic on every partition: `PUT S`.
 
         With `earliest` or `latest`, a broker with automatic topic creation also creates a missing topic.
-
-        Raises:
-            AdminConflict: the subscription exists.
         """
         name = _persistent(topic, "create_subscription")
         body = cursor_body(position, excluded=False)
@@ -502,9 +493,6 @@ class Operations(Shell):
 
         A batch is one entry, and so is each chunk of a chunked message. 0 does nothing; a count above the backlog moves
         to the end. Consumers stay connected, and messages that they have prefetched are still delivered.
-
-        Raises:
-            InvalidUse: the count is negative, or too large for a Java int.
         """
         name = _persistent(topic, "skip_entries")
         path = f"{subscription_path(name, subscription)}/skip/{_whole_number('count', count, most=_MAX_INT)}"
@@ -532,9 +520,6 @@ class Operations(Shell):
         Consumers are disconnected and reconnect; acknowledgements after the position are discarded. If `excluded`, the
         next message is after the entry; with a `batch_index`, it is that message of the entry's batch, which needs
         `acknowledgmentAtBatchIndexLevelEnabled` on the broker, else the whole batch is delivered.
-
-        Raises:
-            AdminNotFound: the subscription does not exist, or the position is beyond the end.
         """
         name = _persistent(topic, "reset_cursor")
         path = f"{subscription_path(name, subscription)}/resetcursor"
@@ -582,9 +567,6 @@ class Operations(Shell):
         """Read the n-th entry, 1-based, after the cursor's mark-delete position: `HEAD S/position/{n}`.
 
         The broker would create a missing subscription, so its existence is checked first.
-
-        Raises:
-            AdminNotFound: the subscription or the entry does not exist.
         """
         name = _persistent(topic, "peek")
         number = _whole_number("position", position, least=1, most=_MAX_INT)
@@ -628,9 +610,6 @@ class Operations(Shell):
 
         Its namespaces may use the `allowed_clusters`, by default all current ones. The `admin_roles` may administer it,
         in addition to superusers.
-
-        Raises:
-            AdminConflict: the tenant exists.
         """
         path = f"tenants/{_tenant(tenant)}"
         if allowed_clusters is None:

@@ -119,12 +119,8 @@ _YIELD_EVERY = 64
 class ReceiveQueue(TransitionSubscriber):
     """Delivers the messages of one consumer or reader to any number of callers, in the order of their calls.
 
-    Args:
-        inner: the C++ consumer or reader; None with a `BlockingReceiver`, which finds the current one.
-        receive_async_of: returns the function that requests one message: the object's `receive_async` or
-            `read_next_async`, or a `BlockingReceiver`'s. Its callback gets a result or an error, and a message.
-        message_of: makes a message of a requested one, if that is a C++ message.
-        fetch: returns messages that the C++ object has, without waiting; None if messages can only be requested.
+    `receive_async_of` returns the function of the C++ object `inner` that requests one message, or a
+    `BlockingReceiver`'s if `inner` is None. `fetch` returns messages that the C++ object has, without waiting.
     """
 
     def __init__(

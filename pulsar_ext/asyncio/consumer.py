@@ -46,14 +46,7 @@ class Consumer(AsyncSeeking[T], AsyncConsumerHandle):
         """Futures of awaited batches; a closed client would not complete them."""
 
     async def receive(self, timeout_millis: int | None = None) -> Message[T]:
-        """Receive one message. Cancelling loses no message: the next caller gets it.
-
-        Args:
-            timeout_millis: the timeout in milliseconds; None waits forever.
-
-        Raises:
-            PulsarException: `Timeout` or `AlreadyClosed`.
-        """
+        """Receive one message, or raise `Timeout`. Cancelling loses no message: the next caller gets it."""
         return await self._receive(timeout_millis)
 
     async def receive_many(self, max_messages: int = 100, timeout_millis: int | None = None) -> list[Message[T]]:
@@ -117,15 +110,7 @@ class Consumer(AsyncSeeking[T], AsyncConsumerHandle):
     def ack_scope(
         self, messages: Iterable[object] | None = None, *, confirm: bool = True, timeout_ms: int = 10_000
     ) -> AckScope:
-        """Acknowledge messages together at the end of a block, or redeliver all of them after an exception.
-
-        async with consumer.ack_scope(await consumer.receive_many(500)) as messages: …
-
-        Args:
-            messages: the messages; None for all messages that this consumer receives inside the block.
-            confirm: end only when the broker's cursor shows the acknowledgements.
-            timeout_ms: the timeout of the confirmation in milliseconds.
-        """
+        """Acknowledge messages together at the end of an `async with` block; see `pulsar_ext.Consumer.ack_scope`."""
         return AckScope(self, messages, confirm=confirm, timeout_ms=timeout_ms)
 
     async def negative_acknowledge(self, message: object) -> None:

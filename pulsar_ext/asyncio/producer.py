@@ -58,11 +58,7 @@ class Producer(Closable, AsyncProducerHandle, Generic[T]):
         """Publish a message and wait until it is persisted, with the official arguments.
 
         If the queue is full and `block_if_queue_full` is set, it waits for room without blocking the loop. A cancelled
-        send may still be persisted.
-
-        Raises:
-            PulsarException: the official error.
-            DuplicateMessage: with deduplication, the topic already has the message.
+        send may still be persisted. With deduplication, it raises `DuplicateMessage` if the topic has the message.
         """
         options = named_options(args, kwargs)
         if options.get("disable_replication", False) is None:

@@ -40,14 +40,7 @@ class PublishOptions(SendOptions, total=False):
 
 
 class PulsarPublishCommand(BatchPublishCommand):
-    """Command to publish a body, as middlewares receive it.
-
-    Args:
-        message: the body.
-        topic: the destination.
-
-    All other arguments are those of `PulsarBroker.publish()`.
-    """
+    """Command to publish a body to a topic, as middlewares get it; see `PulsarBroker.publish()`."""
 
     timeout = 30.0
     """Seconds for which a request waits for its reply."""

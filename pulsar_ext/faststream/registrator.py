@@ -188,7 +188,7 @@ class PulsarRegistrator(Registrator[Raw, PulsarBrokerConfig]):
         super().publisher(created, persistent=persistent)
         return created
 
-    def include_router(  # noqa: D417  # FastStream describes the others
+    def include_router(
         self,
         router: Registrator[Raw, PulsarBrokerConfig],
         *,
@@ -197,15 +197,7 @@ class PulsarRegistrator(Registrator[Raw, PulsarBrokerConfig]):
         middlewares: Middlewares = (),
         include_in_schema: bool | None = None,
     ) -> None:
-        """Include a router's subscribers and publishers.
-
-        Args:
-            router: a `PulsarRouter`.
-            prefix: added before its topics, such as `"orders."` or `"tenant/namespace/"`.
-
-        Raises:
-            SetupError: it is another broker's router.
-        """
+        """Include a `PulsarRouter`, with a prefix before its topics, such as `"orders."` or `"tenant/namespace/"`."""
         if not isinstance(router, PulsarRegistrator):
             raise SetupError(f"A PulsarBroker includes a PulsarRouter, not {type(router).__name__}.")
         super().include_router(

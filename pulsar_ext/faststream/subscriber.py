@@ -195,13 +195,9 @@ class PulsarSubscriber(SubscriberUsecase[Raw]):
                 await self._close_consumer(consumer)
 
     async def get_one(self, *, timeout: float = 5.0) -> PulsarMessage | None:  # noqa: ASYNC109  # FastStream's signature
-        """Receive one message of a subscriber without handlers; acknowledge it with `await message.ack()`.
+        """Receive one message of a subscriber without handlers, None if none arrived in `timeout` seconds.
 
-        Return None if none arrived in `timeout` seconds.
-
-        Raises:
-            AssertionError: there are handlers, which receive the messages; as in FastStream's other brokers.
-            IncorrectState: the subscriber is not started.
+        Acknowledge it with `await message.ack()`. If there are handlers, `AssertionError` is raised, as in FastStream.
         """
         try:
             raw = await self._take(self._own_consumer(), round(timeout * 1000))

@@ -29,14 +29,7 @@ if TYPE_CHECKING:
 
 
 class GenericRecord(Mapping[str, Any]):
-    """The fields of a record by name; mirrors Java's `GenericRecord`.
-
-    Args:
-        fields: the values; nested records are dicts.
-        schema_type: `AVRO`, `JSON` or `PROTOBUF_NATIVE`.
-        definition: the definition of the writer's schema, as text.
-        schema_version: the version of that schema on its topic.
-    """
+    """The fields of a record, and type, definition and version of its schema; mirrors Java's `GenericRecord`."""
 
     __slots__ = ("_fields", "definition", "schema_type", "schema_version")
 

@@ -27,14 +27,7 @@ if TYPE_CHECKING:
 
 
 class ProtobufNativeSchema(TypedSchema[T], OfficialProtobuf):
-    """Values of a generated protobuf class; mirrors Java's `Schema.PROTOBUF_NATIVE`.
-
-    Args:
-        record_cls: the class.
-
-    Raises:
-        TypeError: it is not a protobuf class, as in the official client.
-    """
+    """Values of a generated protobuf class; mirrors Java's `Schema.PROTOBUF_NATIVE`."""
 
     def __init__(self, record_cls: type[T]) -> None:
         pulsar.schema.ProtobufNativeSchema.__init__(self, record_cls)

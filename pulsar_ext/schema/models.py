@@ -47,12 +47,7 @@ class AvroType:
 
 
 class AvroName:
-    """The name of a field in the schema, if not its Python name, and its former names.
-
-    Args:
-        name: such as Java's `unitPrice`.
-        *aliases: its names in older versions of the schema.
-    """
+    """The name of a field in the schema, such as Java's `unitPrice`, and its names in older versions of the schema."""
 
     __slots__ = ("aliases", "name")
 
@@ -61,13 +56,9 @@ class AvroName:
 
 
 def decimal_type(precision: int, scale: int = 0) -> AvroType:
-    """Return the type of a `Decimal` that is written as Avro's `decimal`.
+    """Return the type of an Avro `decimal` with these digits, after the point `scale`; a value with more raises.
 
     price: Annotated[Decimal, decimal_type(10, 2)]
-
-    Args:
-        precision: the number of digits.
-        scale: the number of digits after the decimal point. Sending a value with more digits raises.
     """
     return AvroType("bytes", "decimal", precision, scale)
 
