@@ -178,7 +178,9 @@ class PulsarSubscriber(SubscriberUsecase[Raw]):
             receiving.cancel()  # loses no message
         try:
             if receiving is not None and consumer is not None and own not in self._handling:
-                await self._finish_batches(receiving, consumer)
+                await asyncio.wait([receiving])
+                if self._batches is not None and receiving.cancelled():  # the rest of each batch that was begun
+                    await finish_batches(self._batches, lambda: self._dispatch_one(consumer, POLL_MILLIS, most=1))
             patience = (self._outer_config.graceful_timeout or 0.0) - (time.monotonic() - began)
             if (others := self._handling - {own}) and patience > 0:
                 await asyncio.wait(others, timeout=patience)
@@ -253,12 +255,6 @@ class PulsarSubscriber(SubscriberUsecase[Raw]):
         self._handling.add(task)
         task.add_done_callback(self._handling.discard)
         task.add_done_callback(lambda _: self._slots.release())
-
-    async def _finish_batches(self, receiving: asyncio.Task[None], consumer: Consumer[bytes]) -> None:
-        """Handle the rest of each batch that was begun, after receiving has ended."""
-        await asyncio.wait([receiving])
-        if self._batches is not None and receiving.cancelled():
-            await finish_batches(self._batches, lambda: self._dispatch_one(consumer, POLL_MILLIS, most=1))
 
     async def _take(
         self, consumer: Consumer[bytes], timeout_millis: int | None = None, *, most: int | None = None

@@ -81,10 +81,6 @@ parse_names = parser(
 parse_pattern = parser("a regular expression of topic names", lambda text: text if text and re.compile(text) else None)
 
 
-def _parse_topics(value: str) -> tuple[str, ...]:
-    return tuple(map(parse_topic, parse_names(value)))
-
-
 def _by_topic_parser(one: Callable[[object], T], what: str) -> Callable[[str], T | dict[str, T]]:
     """Return a parser of one value for all topics, or of a JSON object by topic; an offset may be an object too."""
 
@@ -158,7 +154,7 @@ OPTIONS: Final = (
     Option("admin.url", ALL, _url_parser("http", "https")),
     Option("token", ALL, parse_text),
     Option("topic", ALL, parse_topic),
-    Option("topics", READS, _parse_topics),
+    Option("topics", READS, lambda text: tuple(map(parse_topic, parse_names(text)))),
     Option("topicsPattern", READS, parse_pattern),
     Option("startingOffsets", READS, _offsets),
     Option("startingTime", READS, _times),
