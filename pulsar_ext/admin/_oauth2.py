@@ -31,14 +31,8 @@ _NAMES = ("private_key", "client_id", "client_secret", "audience", "scope")
 class Oauth2Tokens:
     """Supplier of access tokens: `PulsarAdmin(url, token=Oauth2Tokens('{"issuer_url": …, "private_key": …}'))`.
 
-    A token is kept until it expires. Two threads may request one at the same time; both tokens are valid.
-
-    Args:
-        parameters: the JSON that `AuthenticationOauth2` takes.
-        tls_trust_certs_file_path: the CAs to trust (PEM) instead of the system's, for an issuer with TLS.
-
-    Raises:
-        InvalidUse: a parameter is missing, or the file cannot be loaded.
+    The parameters are the JSON that `AuthenticationOauth2` takes, and the CAs (PEM) that an issuer with TLS needs. A
+    token is kept until it expires. Two threads may request one at the same time; both tokens are valid.
     """
 
     def __init__(self, parameters: str, tls_trust_certs_file_path: str | None = None) -> None:

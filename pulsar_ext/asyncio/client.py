@@ -124,19 +124,9 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def _made_of(
-    make: Callable[P, BlockingClient],
-) -> Callable[[Callable[[Client, BlockingClient], None]], Callable[Concatenate[Client, P], None]]:
-    """Return a decorator by which a constructor takes the arguments of the blocking client instead of that."""
-
-    def with_arguments(init: Callable[[Client, BlockingClient], None]) -> Callable[Concatenate[Client, P], None]:
-        @wraps(BlockingClient.__init__)
-        def construct(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> None:
-            init(self, make(*args, **kwargs))
-
-        return construct
-
-    return with_arguments
+def _arguments_of(make: Callable[P, object]) -> Callable[[Callable[..., None]], Callable[Concatenate[Client, P], None]]:
+    """Return a decorator of a constructor that takes the arguments of a class."""
+    return wraps(make.__init__)
 
 
 def _opening(
@@ -168,10 +158,10 @@ class Client(Closable, AsyncClientHandle):
     requester = _opening(BlockingClient.requester, Requester)
     get_service_info = forwarded(BlockingClient.get_service_info)
 
-    @_made_of(BlockingClient)
-    def __init__(self, blocking: BlockingClient) -> None:
+    @_arguments_of(BlockingClient)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self.blocking = blocking = BlockingClient(*args, **kwargs)
         super().__init__(blocking)
-        self.blocking = blocking
         self._patience = blocking.context.operation_timeout_seconds
         self._executor = Executor()
         self._receiving: weakref.WeakSet[Consumer | Reader] = weakref.WeakSet()

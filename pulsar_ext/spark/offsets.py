@@ -155,11 +155,9 @@ def _offsets_json(offsets: Mapping[str, Offset]) -> dict[str, dict[str, int]]:
 
 
 def lost_before(start: Offset, first_ledger: int | None, mark_delete: Position | None) -> bool:
-    """Return true if entries after an offset may have been trimmed before they were read.
+    """Return true if entries after an offset may have been trimmed unread; `first_ledger` is a topic's, even if empty.
 
-    A deleted ledger may have been read to its end. The mark-delete position of the query's cursor shows that: the
-    broker moves a cursor from the end of a deleted ledger to `(next ledger, -1)`; only an expiry or an operator moves
-    it further. `first_ledger` is the topic's first one, even if it is empty.
+    The broker moves a cursor from a deleted ledger's end to `(next ledger, -1)`, an expiry or an operator further.
     """
     if first_ledger is None or start == BEGINNING or start.ledger >= first_ledger:
         return False

@@ -165,8 +165,7 @@ class PulsarStreamReader(SplitReader, DataSourceStreamReader, SupportsTriggerAva
         for topic, known in stats.items():
             cursor = known.cursors.get(name) if name is not None else None
             if cursor is not None:  # so a first batch that crashed before Spark logged it begins there again
-                at = cursor.mark_delete_position
-                offsets[topic] = Offset(at.ledger_id, at.entry_id)
+                offsets[topic] = Offset.at(cursor.mark_delete_position)
             else:
                 offsets[topic] = begin_of(admin, settings, state_of(settings, topic, known, admin), "latest")
         found = StreamOffset(name or f"{settings['subscriptionPrefix']}-{uuid.uuid4().hex[:12]}", offsets, offsets)
