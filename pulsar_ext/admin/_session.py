@@ -46,30 +46,29 @@ from ._url import ClusterAddresses, host_of, is_less_safe
 T = TypeVar("T")
 
 
+@dataclass(frozen=True, repr=False)
 class Authorization:
     """Credentials of one admin API: a bearer token, or a function that returns it, or user and password."""
 
-    def __init__(self, token: str | Callable[[], str] | None, basic: tuple[str, str] | None) -> None:
-        if token is not None and basic is not None:
-            raise InvalidUse("A token and a user with a password are both given; pass one of them")
-        self._token = token
-        self._basic = basic
+    token: str | Callable[[], str] | None
+    basic: tuple[str, str] | None
 
-    def __repr__(self) -> str:
-        return "Authorization(<hidden>)"
+    def __post_init__(self) -> None:
+        if self.token is not None and self.basic is not None:
+            raise InvalidUse("A token and a user with a password are both given; pass one of them")
 
     @property
     def is_secret(self) -> bool:
-        return self._token is not None or self._basic is not None
+        return self.token is not None or self.basic is not None
 
     def headers(self) -> dict[str, str]:
         """Return the header of one request; empty without credentials. The token's supplier may raise."""
-        if self._basic is not None:
-            user, password = self._basic
+        if self.basic is not None:
+            user, password = self.basic
             return {"Authorization": "Basic " + b64encode(f"{user}:{password}".encode()).decode()}
-        if self._token is None:
+        if self.token is None:
             return {}
-        token = (self._token if isinstance(self._token, str) else self._token()).strip()
+        token = (self.token if isinstance(self.token, str) else self.token()).strip()
         if not token.isascii() or not token.isprintable():
             raise InvalidUse("The token has characters that are invalid in an HTTP header; pass a valid token")
         return {"Authorization": f"Bearer {token}"}
