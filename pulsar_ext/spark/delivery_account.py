@@ -153,12 +153,8 @@ class DeliveryAccount:
         here = Position(ledger, entry)
         if here < self._end:
             return
-        if here > self._end or batch < 0:
-            self.reached = True
-        elif self._until.batch >= 0:
-            self.reached = batch >= self._until.batch or batch + 1 >= batch_size(index)
-        else:
-            self.reached = batch + 1 >= batch_size(index)
+        is_past = here > self._end or batch < 0 or 0 <= self._until.batch <= batch
+        self.reached = is_past or batch + 1 >= batch_size(index)
 
     def _is_kept(self, key: _Key, first_chunk: Position | None) -> bool:
         owner = Offset(*key) if first_chunk is None else Offset.at(first_chunk)

@@ -301,8 +301,6 @@ def limit_entries(
     size: int | None,
 ) -> dict[str, Offset]:
     """Return the ends of a limited batch: each partition gets a share of its unread entries, at least one if any."""
-    if entries is None and size is None:
-        return end
     todo = {
         state.topic: Segment.of(state, start[state.topic], end[state.topic]).entries
         for state in states
@@ -310,12 +308,8 @@ def limit_entries(
     }
     total = sum(todo.values())
     volume = sum(todo[state.topic] * state.bytes_per_entry for state in states if state.topic in todo)
-    share = 1.0
-    if entries is not None and total > entries:
-        share = entries / total
-    if size is not None and volume > size:
-        share = min(share, size / volume)
-    if share >= 1.0 or not total:
+    shares = [limit / whole for limit, whole in ((entries, total), (size, volume)) if limit is not None and whole]
+    if (share := min(shares, default=1.0)) >= 1.0:
         return end
     left = min(entries if entries is not None else total, total)
     limited = dict(start)
