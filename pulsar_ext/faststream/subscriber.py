@@ -109,8 +109,7 @@ class PulsarSubscriber(SubscriberUsecase[Raw]):
         specification: SubscriberSpecification[Any, Any],
         calls: CallsCollection[Raw],
     ) -> None:
-        self.topics, self.subscription = config.topics, config.subscription
-        self._type, self._max_workers = config.subscription_type, config.max_workers
+        self.topics, self.subscription, self._type = config.topics, config.subscription, config.subscription_type
         self._max_records = config.max_records
         has_letters = config.options.get("dead_letter_policy") is not None
         self._options = {"enable_retry": has_letters and not config.topics.is_pattern, **config.options}
@@ -126,7 +125,7 @@ class PulsarSubscriber(SubscriberUsecase[Raw]):
         self._consumer: Consumer[bytes] | None = None
         self._receiving: asyncio.Task[None] | None = None
         self._handling: set[asyncio.Task[None]] = set()
-        self._slots = asyncio.Semaphore(self._max_workers)
+        self._slots = asyncio.Semaphore(config.max_workers)
         self._batches: BegunBatches | None = None
 
     @property

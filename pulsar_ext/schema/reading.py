@@ -77,15 +77,12 @@ class _Walk:
         by_type: dict[type[object], Convert | None] = {}
         for branch, marked in zip(written.branches, marked_branches(written), strict=True):
             convert = self.convert(branch, read, path)
-            match marked:
-                case shapes.Scalar():
-                    by_type[shapes.PYTHON_TYPES[marked.type]] = convert
-                case shapes.Array():
-                    by_type[list] = convert
-                case shapes.Mapped():
-                    by_type[dict] = convert
-                case _:
-                    named[shapes.name_of(marked)] = convert if marked is branch else _unmarking(convert)
+            if isinstance(marked, shapes.Scalar):
+                by_type[shapes.PYTHON_TYPES[marked.type]] = convert
+            elif isinstance(marked, shapes.Array | shapes.Mapped):
+                by_type[list if isinstance(marked, shapes.Array) else dict] = convert
+            else:
+                named[shapes.name_of(marked)] = convert if marked is branch else _unmarking(convert)
         if not named and not any(by_type.values()):
             return None
 

@@ -120,17 +120,11 @@ class QuerySubscription:
             _log.warning("The subscription %s on %s was deleted; creating it again", self.name, topic)
             with contextlib.suppress(pulsar.PulsarException):
                 self._consumers.pop(topic).close()
+        at = offset.position
+        following = Ledgers(stats.ledger_sizes()).next(at) or Position(at.ledger_id, at.entry_id + 1)
         admin = admin_of(self._settings)
-        ledgers = Ledgers(stats.ledger_sizes())
-        try:
-            if offset == BEGINNING:
-                admin.create_subscription(topic, self.name, "earliest")
-                return
-            at = offset.position
-            following = ledgers.next(at) or Position(at.ledger_id, at.entry_id + 1)
-            admin.create_subscription(topic, self.name, following)
-        except AdminConflict:
-            return
+        with contextlib.suppress(AdminConflict):
+            admin.create_subscription(topic, self.name, "earliest" if offset == BEGINNING else following)
 
     def _connect(self, topic: str) -> Consumer[bytes]:
         # Without a queue, the broker sends no messages.
