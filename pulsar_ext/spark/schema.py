@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -16,7 +16,7 @@ from pulsar_ext.errors import InvalidUse
 
 from .message_block import MessageBlock, binary_of, sizes_of, with_nulls
 from .options import Settings
-from .values import PartDecoder, decoder_of
+from .values import decoder_of
 
 KEY_PART: Final = "__keyPart"
 """Column of a KEY_VALUE topic's keys, with option `keyFormat`."""
@@ -137,26 +137,29 @@ _TYPES = {
 }
 
 
+def _known(settings: Settings) -> dict[str, list[types.DataType]]:
+    """Return the columns of a read, each with its possible types, the default first."""
+    decoder, key = decoder_of(settings, "value"), decoder_of(settings, "key")
+    known = {} if decoder is None else {field.name: [field.dataType] for field in decoder.fields}
+    known |= {} if key is None else {KEY_PART: [key.type]}
+    for name, column in COLUMNS.items():
+        if name != "value" or decoder is None:
+            known[name] = [_TYPES[kind] for kind in column.types]
+    if decoder is None and settings["valueFormat"] == "string":
+        known["value"].reverse()
+    return known
+
+
 def full_schema(settings: Settings) -> StructType:
     """Return the schema of a read without a user's schema: the standard columns, or those of option `columns`."""
-    decoder, key = decoder_of(settings, "value"), decoder_of(settings, "key")
-    own = {} if decoder is None else {field.name: field for field in decoder.fields}
-    fields: dict[str, StructField] = {}
-    standard = STANDARD if key is None else (STANDARD[0], KEY_PART, *STANDARD[1:])
-    for name in settings["columns"] or standard:
-        if name == KEY_PART and key is not None:
-            fields[name] = StructField(name, key.type, nullable=True)
-        elif name == "value" and decoder is not None:
-            fields |= own
-        elif name == "value":
-            fields[name] = _field(name, "string" if settings["valueFormat"] == "string" else "binary")
-        elif name in COLUMNS:
-            fields[name] = _field(name, COLUMNS[name].types[0])
-        elif name in own:
-            fields[name] = own[name]
-        else:
-            raise InvalidUse(_no_column(name, decoder, settings))
-    return StructType(list(fields.values()))
+    known, decoder = _known(settings), decoder_of(settings, "value")
+    own = ["value"] if decoder is None else [field.name for field in decoder.fields]
+    standard = (STANDARD[0], KEY_PART, *STANDARD[1:]) if KEY_PART in known else STANDARD
+    names = dict.fromkeys(
+        one for name in settings["columns"] or standard for one in (own if name == "value" else [name])
+    )
+    _check_names(names, known)
+    return StructType([StructField(name, known[name][0], nullable=True) for name in names])
 
 
 def check_schema(schema: StructType, settings: Settings) -> None:
@@ -164,28 +167,18 @@ def check_schema(schema: StructType, settings: Settings) -> None:
     columns = settings["columns"]
     if columns and set(columns) != set(schema.fieldNames()) and settings["valueFormat"] in ("bytes", "string"):
         raise InvalidUse("Option columns and the schema name different columns: set only one of them.")
-    decoder = decoder_of(settings, "value")
-    known = {} if decoder is None else {field.name: field.dataType.simpleString() for field in decoder.fields}
-    if (key := decoder_of(settings, "key")) is not None:
-        known[KEY_PART] = key.type.simpleString()
+    known = _known(settings)
+    _check_names(schema.fieldNames(), known)
     for field in schema.fields:
-        kind = field.dataType.simpleString()
-        if field.name not in known and (field.name not in COLUMNS or (decoder is not None and field.name == "value")):
-            raise InvalidUse(_no_column(field.name, decoder, settings))
-        allowed = (known[field.name],) if field.name in known else COLUMNS[field.name].types
-        if kind not in allowed:
-            raise InvalidUse(f"Column {field.name} is {' or '.join(allowed)}, not {kind}.")
+        allowed = sorted(kind.simpleString() for kind in known[field.name])
+        if field.dataType.simpleString() not in allowed:
+            raise InvalidUse(f"Column {field.name} is {' or '.join(allowed)}, not {field.dataType.simpleString()}.")
 
 
-def _no_column(name: str, decoder: PartDecoder | None, settings: Settings) -> str:
-    own = [] if decoder is None else [field.name for field in decoder.fields]
-    own += [] if settings["keyFormat"] is None else [KEY_PART]
-    known = [column for column in COLUMNS if decoder is None or column != "value"]
-    return f"Unknown column {name!r}. The columns are: {', '.join([*own, *known])}."
-
-
-def _field(name: str, kind: str) -> StructField:
-    return StructField(name, _TYPES[kind], nullable=True)
+def _check_names(names: Iterable[str], known: Iterable[str]) -> None:
+    for name in names:
+        if name not in known:
+            raise InvalidUse(f"Unknown column {name!r}. The columns are: {', '.join(known)}.")
 
 
 def batch_maker(columns: StructType, settings: Settings) -> Callable[[MessageBlock], pa.RecordBatch]:
