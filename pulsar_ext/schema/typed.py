@@ -25,10 +25,21 @@ if TYPE_CHECKING:
     OfficialAvro = object
     OfficialJson = object
     OfficialProtobuf = object
+
+    class _Members(Generic[T]):  # of the official classes
+        _record_cls: type[T]
+
+        def encode(self, obj: T) -> bytes: ...
+        def decode(self, data: bytes) -> T: ...
+        def decode_message(self, msg: Encoded) -> T: ...
+        def schema_info(self) -> SchemaInfo: ...
+        def attach_client(self, client: object) -> None: ...
+
 else:
     from typing import TypeVar
 
     T = TypeVar("T")
+    _Members = Generic
     Official, OfficialProtobuf = pulsar.schema.Schema, pulsar.schema.ProtobufNativeSchema
     OfficialAvro, OfficialJson = pulsar.schema.AvroSchema, pulsar.schema.JsonSchema
 
@@ -37,7 +48,7 @@ def _no_admin_api() -> PulsarAdmin:
     raise InvalidUse("The schema belongs to no client: pass it as schema= to open a producer, consumer or reader.")
 
 
-class TypedSchema(Generic[T]):
+class TypedSchema(_Members[T]):
     """A schema whose values have one type; must precede the official class among the bases."""
 
     reads_null_values = False
@@ -47,29 +58,6 @@ class TypedSchema(Generic[T]):
 
     _admin_api_: Callable[[], PulsarAdmin] = staticmethod(_no_admin_api)
     """Returns the client's admin API, in copies of a client that query it; another copy keeps no client alive."""
-
-    if TYPE_CHECKING:  # members of the official classes
-        _record_cls: type[T]
-
-        def encode(self, obj: T) -> bytes:
-            """Return the bytes of a value."""
-            ...
-
-        def decode(self, data: bytes) -> T:
-            """Return the value of bytes that this schema has written."""
-            ...
-
-        def decode_message(self, msg: Encoded) -> T:
-            """Return the value of a message."""
-            ...
-
-        def schema_info(self) -> SchemaInfo:
-            """Return the schema for the broker."""
-            ...
-
-        def attach_client(self, client: object) -> None:
-            """Set the C++ client, for lookups of versions."""
-            ...
 
     def of_client(self, admin_api: Callable[[], PulsarAdmin]) -> Self:
         """Return a copy for one client, whose admin API `admin_api` returns, with its own knowledge of topics."""
