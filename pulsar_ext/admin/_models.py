@@ -124,10 +124,7 @@ _REQUIRED: Final = object()
 def member(
     *keys: str, absent: object = _REQUIRED, read: Callable[[Any], Any] = lambda found: found
 ) -> dict[str, object]:
-    """Return the metadata of a field that is read from a JSON object: from the first of these members that is set.
-
-    `absent` replaces a missing one; None is not passed to `read`.
-    """
+    """Return the metadata of a field that is read from the first set member of an object, or else is `absent`."""
 
     def parse(data: Json) -> object:
         found = next((data[key] for key in keys if data.get(key) is not None), absent)

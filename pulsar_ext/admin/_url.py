@@ -73,17 +73,8 @@ def derive_admin_url(
     """Return `PULSAR_ADMIN_URL` if it is set, otherwise the service URL's hosts with the default admin port.
 
     `pulsar://h:6650,h2` becomes `http://h:8080,h2:8080`, and `pulsar+ssl://h:6651` becomes `https://h:8443`; an http or
-    https service URL is the admin URL.
-
-    Args:
-        service_url: the client's service URL.
-        environment: the environment variables; by default the process's.
-        has_secret: if a token or a password will be sent. It is sent to a derived port only with TLS: without TLS
-            nothing proves that the listener is a broker.
-
-    Raises:
-        InvalidUse: the service URL has an unknown form.
-        AdminRequired: a secret would be sent to a derived port over plain http.
+    https service URL is the admin URL. With `has_secret`, a derived URL without TLS raises `AdminRequired`, as nothing
+    would prove that the listener is a broker.
     """
     if configured := (os.environ if environment is None else environment).get(_ENVIRONMENT):
         return configured

@@ -351,10 +351,7 @@ class Client(Closable, AsyncClientHandle):
         return await self._executor.ask(partial(self.blocking.get_topic_partitions, topic))
 
     async def close(self) -> None:
-        """Wait until sent messages are persisted, send pending acknowledgements, and close everything.
-
-        A second call does nothing. Cancelling does not cancel the close.
-        """
+        """Persist sent messages, send acknowledgements, and close everything, also if cancelled or called again."""
         if self._executor.closed:
             return
         await asyncio.shield(asyncio.ensure_future(self._close()))
@@ -366,10 +363,7 @@ class Client(Closable, AsyncClientHandle):
             self._end_calls()
 
     def shutdown(self) -> None:
-        """Release everything without waiting: pending messages are lost, as officially.
-
-        Every awaited send and receive raises `AlreadyClosed`.
-        """
+        """Release everything without waiting: messages are lost, and sends and receives raise `AlreadyClosed`."""
         self.blocking.shutdown()
         for producer in list(self._producers):
             producer._reject_queued_()

@@ -54,10 +54,7 @@ class Consumer(AsyncSeeking[T], AsyncConsumerHandle):
         return await self._receive_many(max_messages, timeout_millis)
 
     async def batch_receive(self) -> list[Message[T]]:
-        """Receive several messages according to the `batch_receive_policy`; see also `receive_many()`.
-
-        Cancelling loses no messages: the next caller gets them.
-        """
+        """Receive several messages by the `batch_receive_policy`; cancelling loses none. See also `receive_many()`."""
         if self._queue.has_ready:
             return [await self._receive_plain(None), *self._ready()]  # a subclass screens all of them together
         receiving = self._batch_receiver.future()
@@ -196,10 +193,7 @@ class Consumer(AsyncSeeking[T], AsyncConsumerHandle):
             self._runs.discard(run)
 
     def stop_processing(self) -> None:
-        """Stop every running `process()`, which returns when its handlers have ended.
-
-        This does not wait, and may be called on any thread.
-        """
+        """Stop every running `process()`, which returns when its handlers have ended; callable from any thread."""
         for run in list(self._runs):
             run.end()
 

@@ -167,10 +167,7 @@ class PulsarSubscriber(SubscriberUsecase[Raw]):
             self._receiving = asyncio.create_task(self._receive(consumer))
 
     async def stop(self) -> None:
-        """Stop as the class describes; a handler that calls it, or the broker's `stop()`, is not waited for.
-
-        A cancelled `stop()` waits no longer, but stops nevertheless.
-        """
+        """Stop as the class describes, even if cancelled; a handler that calls this or the broker's is not awaited."""
         receiving, self._receiving = self._receiving, None
         own, consumer, began = _own_task.get(), self._consumer, time.monotonic()
         if receiving is not None:

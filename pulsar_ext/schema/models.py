@@ -31,14 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class AvroType:
-    """The Avro type of a field, if not the default of its Python type.
-
-    Args:
-        name: a primitive Avro type.
-        logical: its logical type.
-        precision: the number of digits of a `decimal`.
-        scale: the number of digits after the decimal point.
-    """
+    """The Avro type of a field, if not that of its Python type: its name, a logical type, the digits of a `decimal`."""
 
     name: str
     logical: str | None = None

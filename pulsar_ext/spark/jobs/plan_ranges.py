@@ -82,11 +82,7 @@ def line_of(report: StreamingQueryProgress) -> str:
 
 
 class ProgressLines(StreamingQueryListener):
-    """Listener that reports each batch with rows as a line; `spark.streams.addListener(ProgressLines(print))`.
-
-    Args:
-        report: called with each line.
-    """
+    """Listener that reports each batch with rows as a line: `spark.streams.addListener(ProgressLines(print))`."""
 
     def __init__(self, report: Callable[[str], object]) -> None:
         self._report = report
