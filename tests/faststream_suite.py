@@ -79,7 +79,7 @@ from pulsar_ext.faststream import (  # noqa: E402
 from pulsar_ext.faststream.config import full_topic  # noqa: E402
 from pulsar_ext.faststream.opentelemetry import PulsarTelemetryMiddleware  # noqa: E402
 from pulsar_ext.faststream.prometheus import PulsarPrometheusMiddleware  # noqa: E402
-from pulsar_ext.faststream.response import PulsarPublishCommand  # noqa: E402
+from pulsar_ext.faststream.publisher import PulsarPublishCommand  # noqa: E402
 
 URL = os.environ.get("PULSAR_URL", "pulsar://localhost:6650")
 QUIET = pulsar_ext.ConsoleLogger(pulsar_ext.LoggerLevel.Error)

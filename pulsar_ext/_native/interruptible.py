@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from .answer import Answer
     from .messages import InnerClient, InnerProducer
+    from .schemas import SchemaText
     from .signatures import Arguments
 
 T = TypeVar("T")
@@ -103,7 +104,7 @@ class InterruptibleClient:
         partitions: list[str] = _official.get_topic_partitions(self, topic)
         return partitions
 
-    def schema_of(self, topic: str) -> tuple[str, str] | None:
+    def schema_of(self, topic: str) -> SchemaText | None:
         """Return the type and definition of a topic's latest schema; None without one, or if the lookup fails."""
 
         def ask(answer: Answer) -> None:
@@ -115,7 +116,7 @@ class InterruptibleClient:
 
         # The binding has no asynchronous version. On another thread, a Ctrl-C ends the wait.
         with contextlib.suppress(pulsar.PulsarException):
-            found: tuple[str, str] = self._ask(
+            found: SchemaText = self._ask(
                 lambda answer: threads.start(ask, answer, name="pulsar_ext-schema", daemon=False)
             )
             return found

@@ -7,7 +7,7 @@ import json
 import logging
 from contextlib import suppress
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import _pulsar
 import pulsar
@@ -113,14 +113,21 @@ def prove_avro() -> None:
     )
 
 
-def text_of(info: SchemaInfo) -> tuple[str, str]:
+class SchemaText(NamedTuple):
+    """A schema as the broker stores it: the name of its type, and its definition as text."""
+
+    type: str
+    definition: str
+
+
+def text_of(info: SchemaInfo) -> SchemaText:
     """Return the type and definition of a `SchemaInfo`; the definition of a key-value schema is empty (not text)."""
     kind = info.schema_type()
     name = _UNNAMED.get(kind.value) or kind.name
     try:
-        return name, info.schema()
+        return SchemaText(name, info.schema())
     except UnicodeDecodeError:
-        return name, ""
+        return SchemaText(name, "")
 
 
 def begin_schema(schema: Schema, record_class: object, kind: SchemaType, definition: object) -> None:

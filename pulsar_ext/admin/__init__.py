@@ -11,13 +11,12 @@ Reads and idempotent writes are retried while the broker is unavailable, until a
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from pulsar_ext.errors import InvalidUse
 
-from . import _core, _namespaces, _subscriptions, _topics
-from ._core import AsyncShell, Operation, Session, SyncShell
 from ._models import (
     BacklogAnalysis,
     ClusterInfo,
@@ -29,17 +28,15 @@ from ._models import (
     PartitionedStats,
     Persistence,
     Retention,
+    SchemaInfo,
     SubscriptionStats,
     TopicStats,
 )
-from ._namespaces import SchemaInfo
 from ._oauth2 import Oauth2Tokens
-from ._session import Authorization, ClusterAddresses, HttpSession, Limits
+from ._operations import AsyncShell, Operations, SyncShell
+from ._session import Authorization, HttpSession, Limits
 from ._transport import AsyncTransport, SyncTransport, TlsFiles
-from ._url import AdminUrl, derive_admin_url
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+from ._url import ClusterAddresses, derive_admin_url
 
 __all__ = [
     "AsyncPulsarAdmin",
@@ -62,79 +59,10 @@ __all__ = [
 ]
 
 
-class _Operations:
-    """Operations of both clients, documented where they are defined."""
-
-    stats = Operation(_topics.stats)
-    partitioned_stats = Operation(_topics.partitioned_stats)
-    internal_stats = Operation(_topics.internal_stats)
-    partitioned_internal_stats = Operation(_topics.partitioned_internal_stats)
-    entry = Operation(_topics.entry)
-    examine = Operation(_topics.examine)
-    message_id_by_index = Operation(_topics.message_id_by_index)
-    message_id_by_time = Operation(_topics.message_id_by_time)
-    last_message_id = Operation(_topics.last_message_id)
-    unload = Operation(_topics.unload)
-    trim = Operation(_topics.trim)
-    truncate = Operation(_topics.truncate)
-    terminate = Operation(_topics.terminate)
-    terminate_partitions = Operation(_topics.terminate_partitions)
-    compact = Operation(_topics.compact)
-    compaction_status = Operation(_topics.compaction_status)
-    topics = Operation(_topics.topics)
-    partitioned_topics = Operation(_topics.partitioned_topics)
-    create_topic = Operation(_topics.create_topic)
-    delete_topic = Operation(_topics.delete_topic)
-    partitions = Operation(_core.partitions)
-    create_partitioned_topic = Operation(_topics.create_partitioned_topic)
-    update_partitions = Operation(_topics.update_partitions)
-    delete_partitioned_topic = Operation(_topics.delete_partitioned_topic)
-    max_message_size = Operation(_topics.max_message_size)
-    set_max_message_size = Operation(_topics.set_max_message_size)
-    schema = Operation(_namespaces.schema)
-    schemas = Operation(_namespaces.schemas)
-    upload_schema = Operation(_namespaces.upload_schema)
-    schema_compatibility_strategy = Operation(_namespaces.schema_compatibility_strategy)
-    set_schema_compatibility_strategy = Operation(_namespaces.set_schema_compatibility_strategy)
-    set_schema_validation_enforced = Operation(_namespaces.set_schema_validation_enforced)
-
-    subscriptions = Operation(_subscriptions.subscriptions)
-    create_subscription = Operation(_subscriptions.create_subscription)
-    delete_subscription = Operation(_subscriptions.delete_subscription)
-    skip_entries = Operation(_subscriptions.skip_entries)
-    skip_all = Operation(_subscriptions.skip_all)
-    reset_cursor = Operation(_subscriptions.reset_cursor)
-    reset_cursor_to_time = Operation(_subscriptions.reset_cursor_to_time)
-    expire_messages = Operation(_subscriptions.expire_messages)
-    peek = Operation(_subscriptions.peek)
-    analyze_backlog = Operation(_subscriptions.analyze_backlog)
-
-    tenants = Operation(_namespaces.tenants)
-    create_tenant = Operation(_namespaces.create_tenant)
-    delete_tenant = Operation(_namespaces.delete_tenant)
-    namespaces = Operation(_namespaces.namespaces)
-    create_namespace = Operation(_namespaces.create_namespace)
-    delete_namespace = Operation(_namespaces.delete_namespace)
-    policies = Operation(_namespaces.policies)
-    retention = Operation(_namespaces.retention)
-    set_retention = Operation(_namespaces.set_retention)
-    deduplication = Operation(_namespaces.deduplication)
-    set_deduplication = Operation(_namespaces.set_deduplication)
-    persistence = Operation(_namespaces.persistence)
-    set_persistence = Operation(_namespaces.set_persistence)
-    message_ttl = Operation(_namespaces.message_ttl)
-    set_message_ttl = Operation(_namespaces.set_message_ttl)
-    set_backlog_quota = Operation(_namespaces.set_backlog_quota)
-    remove_backlog_quota = Operation(_namespaces.remove_backlog_quota)
-
-    clusters = Operation(_namespaces.clusters)
-    cluster = Operation(_namespaces.cluster)
-    broker_configuration = Operation(_namespaces.broker_configuration)
-    broker_version = Operation(_namespaces.broker_version)
-    health = Operation(_namespaces.health)
+class _Admin(Operations):
+    """Common part of both clients: arguments and connections."""
 
     _transport_class: type[SyncTransport | AsyncTransport]
-    _session: Session
 
     def __init__(
         self,
@@ -151,40 +79,37 @@ class _Operations:
         deadline_seconds: float = 60.0,
         max_attempts: int = 4,
     ) -> None:
-        parsed = AdminUrl.parse(url)
+        addresses = ClusterAddresses(url)
         tls = TlsFiles(
             tls_trust_certs_file_path,
             tls_certificate_file_path,
             tls_private_key_file_path,
-            is_needed=parsed.uses_tls,
+            is_needed=addresses.uses_tls,
             allow_insecure_connection=tls_allow_insecure_connection,
             validate_hostname=tls_validate_hostname,
         )
-        if basic is not None and parsed.credentials is not None:
+        if basic is not None and addresses.credentials is not None:
             raise InvalidUse("User and password are in the admin URL and in basic=; pass them once")
-        self._addresses = ClusterAddresses(parsed.bases)
         self._transport = self._transport_class(tls)
-        self._http = HttpSession(
+        self._session = HttpSession(
             self._transport,
-            self._addresses,
-            Authorization(token, basic or parsed.credentials),
+            addresses,
+            Authorization(token, basic or addresses.credentials),
             Limits(timeout_seconds, deadline_seconds, max_attempts),
         )
-        self.use(self._http)
 
     def within(self, seconds: float) -> Self:
         """Return the same API over the same connections, with one attempt of `seconds` per request."""
-        return copy.copy(self).use(replace(self._http, limits=Limits(seconds, seconds, 1)))
+        return copy.copy(self).use(replace(self._session, limits=Limits(seconds, seconds, 1)))
 
     def check_requests(self, check: Callable[[str], None]) -> Self:
         """Call `check` with the path of every later request before it is sent; an exception prevents the request.
 
         APIs that `within()` returned before are unchanged.
         """
-        self._http = replace(self._http, check=check)
-        return self.use(self._http)
+        return self.use(replace(self._session, check=check))
 
-    def use(self, sender: Session) -> Self:
+    def use(self, sender: HttpSession) -> Self:
         """Send every later request with another session."""
         self._session = sender
         return self
@@ -192,14 +117,17 @@ class _Operations:
     @property
     def url(self) -> str:
         """The admin URL that is used first, without credentials."""
-        return self._addresses.bases[0]
+        return self._session.addresses.bases[0]
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.url!r})"
 
 
-class PulsarAdmin(_Operations, SyncShell):
+class PulsarAdmin(_Admin, SyncShell):
     """Client of the admin REST API. Thread-safe and usable after a fork; connects when first used.
+
+    Operations raise the `AdminError` of the response's status, such as `AdminNotFound` and `AdminConflict`. Those on
+    the entries or on a cursor of one topic raise `AdminNotAllowed` if it is partitioned or non-persistent.
 
     Args:
         url: `http[s]://host:port`, optionally with `user:password@`, more hosts (`h1:8443,h2:8443`) and a path prefix;
@@ -235,7 +163,7 @@ class PulsarAdmin(_Operations, SyncShell):
         self.close()
 
 
-class AsyncPulsarAdmin(_Operations, AsyncShell):
+class AsyncPulsarAdmin(_Admin, AsyncShell):
     """Client of the admin REST API for asyncio, with the arguments, operations and errors of `PulsarAdmin`.
 
     Connections belong to the event loop that opened them: close the client in that loop, preferably by `async with`.

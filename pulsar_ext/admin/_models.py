@@ -25,7 +25,6 @@ _EPOCH, _CYCLE_YEARS, _CYCLE_MILLIS = 1970, 400, 146_097 * 86_400_000
 
 
 def _moment(text: str) -> int:
-    """Parse a time to milliseconds since the epoch."""
     # DateFormatter writes ISO 8601 with a zone and any year: a producer may have sent smaller units as milliseconds.
     # The calendar repeats every 400 years, and datetime supports years up to 9999.
     year, _, rest = text[1:].partition("-")
@@ -39,11 +38,11 @@ def _flag(text: str) -> bool:
     return text == "true"
 
 
-def _map(text: str) -> Any:
-    return json.loads(text or "{}")
+def _map(text: str) -> dict[str, str]:
+    return dict(json.loads(text or "{}"))
 
 
-def _header(name: str, read: Callable[[str], Any]) -> dict[str, tuple[str, Callable[[str], Any]]]:
+def _header(name: str, read: Callable[[str], object]) -> dict[str, tuple[str, Callable[[str], object]]]:
     """Return the metadata of a field that is read from a header, named without its prefix."""
     return {"header": (name, read)}
 
@@ -111,11 +110,7 @@ class EntryMetadata:
 
     @classmethod
     def from_headers(cls, headers: Mapping[str, str], payload: bytes | None = None) -> EntryMetadata:
-        """Parse the `X-Pulsar-…` headers of a response; their names are lower-case, their values Latin-1.
-
-        Raises:
-            ValueError: a header is missing, or is not in the format of the tested broker versions.
-        """
+        """Parse lower-case `x-pulsar-…` headers in Latin-1; raise `ValueError` if one is missing or invalid."""
         texts = {name.removeprefix(_PREFIX): text for name, text in headers.items() if name.startswith(_PREFIX)}
         headed = ((one.name, *one.metadata["header"]) for one in fields(cls) if one.metadata)
         values = {name: read(texts[header]) for name, header, read in headed if header in texts}
@@ -129,10 +124,7 @@ _REQUIRED: Final = object()
 def member(
     *keys: str, absent: object = _REQUIRED, read: Callable[[Any], Any] = lambda found: found
 ) -> dict[str, object]:
-    """Return the metadata of a field that is read from a JSON object: from the first of these members that is set.
-
-    `absent` replaces a missing one; None is not passed to `read`.
-    """
+    """Return the metadata of a field that is read from the first set member of an object, or else is `absent`."""
 
     def parse(data: Json) -> object:
         found = next((data[key] for key in keys if data.get(key) is not None), absent)
@@ -149,11 +141,7 @@ class JsonValue:
 
     @classmethod
     def from_json(cls, data: Json) -> Self:
-        """Parse the broker's JSON object.
-
-        Raises:
-            KeyError: a required member is missing.
-        """
+        """Parse the broker's JSON object; raise `KeyError` without a required member."""
         return cls(**{one.name: one.metadata["parse"](data) for one in fields(cls)})
 
 
@@ -164,7 +152,7 @@ def _names_of(key: str) -> Callable[[Sequence[Json]], tuple[str, ...]]:
     return lambda objects: tuple(one.get(key, "") for one in objects)
 
 
-def _each(read: Callable[[Json], Any]) -> Callable[[Mapping[str, Json]], dict[str, Any]]:
+def _each(read: Callable[[Json], object]) -> Callable[[Mapping[str, Json]], dict[str, object]]:
     return lambda objects: {name: read(one) for name, one in objects.items()}
 
 
@@ -376,7 +364,7 @@ class BacklogAnalysis(JsonValue):
 class Policy(JsonValue):
     """Policy that is also sent to the broker."""
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Return the broker's JSON object."""
         return {one.metadata["key"]: getattr(self, one.name) for one in fields(self)}
 
@@ -419,3 +407,13 @@ class ClusterInfo(JsonValue):
     service_url_tls: str = field(metadata=member("serviceUrlTls", absent=""))
     broker_service_url: str = field(metadata=member("brokerServiceUrl", absent=""))
     broker_service_url_tls: str = field(metadata=member("brokerServiceUrlTls", absent=""))
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaInfo(JsonValue):
+    """Schema of a topic: its version, type (`JSON`, `AVRO`, `STRING`, …) and definition as text."""
+
+    version: int = field(metadata=member("version"))
+    type: str = field(metadata=member("type"))
+    data: str = field(metadata=member("data", absent=""))
+    properties: Mapping[str, str] = field(metadata=member("properties", absent={}, read=dict))

@@ -11,7 +11,6 @@ import base64
 import binascii
 import json
 import time
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import httpx2
@@ -26,95 +25,64 @@ _OK = 200
 _DATA_PREFIX = "data:application/json;base64,"
 
 
-@dataclass(frozen=True, slots=True)
-class Oauth2Parameters:
-    """Parameters of `AuthenticationOauth2`, without the content of the credentials file."""
-
-    issuer_url: str
-    private_key: str | None = field(default=None, repr=False)
-    """The credentials: a path, `file://…`, `file:…` or `data:application/json;base64,…`."""
-    client_id: str | None = field(default=None, repr=False)
-    client_secret: str | None = field(default=None, repr=False)
-    audience: str = ""
-    scope: str = ""
-
-    @classmethod
-    def parse(cls, text: str) -> Oauth2Parameters:
-        """Parse the official JSON; an error repeats nothing of it."""
-        values = _object(text, "The parameters of AuthenticationOauth2 are")
-        issuer = values.get("issuer_url")
-        if scheme_of(str(issuer)) not in {"http", "https"}:
-            raise InvalidUse("The parameters of AuthenticationOauth2 have no issuer_url that begins with http(s)://")
-        names = ("private_key", "client_id", "client_secret", "audience", "scope")
-        found = cls(str(issuer), **{name: str(values[name]) for name in names if values.get(name) is not None})
-        if found.private_key is None and (found.client_id is None or found.client_secret is None):
-            raise InvalidUse(
-                "The parameters of AuthenticationOauth2 have neither private_key nor client_id and client_secret; for "
-                "another authentication, pass admin=PulsarAdmin(url, token=a function that returns the token)"
-            )
-        return found
-
-    @property
-    def configuration_url(self) -> str:
-        """The URL of the issuer's configuration."""
-        return self.issuer_url.rstrip("/") + "/.well-known/openid-configuration"
-
-    def form(self) -> dict[str, object]:
-        """Return the token request; the credentials file is read each time, because it may be renewed."""
-        client_id: object = self.client_id
-        secret: object = self.client_secret
-        if self.private_key is not None:
-            values = _object(_read_key(self.private_key), "The OAuth 2.0 credentials are")
-            client_id, secret = values.get("client_id"), values.get("client_secret")
-        if not client_id or not secret:
-            raise InvalidUse("The OAuth 2.0 credentials lack client_id or client_secret. Nothing was sent")
-        form = {"grant_type": "client_credentials", "client_id": client_id, "client_secret": secret}
-        return form | {"audience": self.audience} | ({"scope": self.scope} if self.scope else {})
+_NAMES = ("private_key", "client_id", "client_secret", "audience", "scope")
 
 
 class Oauth2Tokens:
     """Supplier of access tokens: `PulsarAdmin(url, token=Oauth2Tokens('{"issuer_url": …, "private_key": …}'))`.
 
-    A token is kept until it expires. Two threads may request one at the same time; both tokens are valid.
-
-    Args:
-        parameters: the JSON that `AuthenticationOauth2` takes.
-        tls_trust_certs_file_path: the CAs to trust (PEM) instead of the system's, for an issuer with TLS.
-
-    Raises:
-        InvalidUse: a parameter is missing, or the file cannot be loaded.
+    The parameters are the JSON that `AuthenticationOauth2` takes, and the CAs (PEM) that an issuer with TLS needs. A
+    token is kept until it expires. Two threads may request one at the same time; both tokens are valid.
     """
 
     def __init__(self, parameters: str, tls_trust_certs_file_path: str | None = None) -> None:
-        self._parameters = Oauth2Parameters.parse(parameters)
-        self._tls = TlsFiles(tls_trust_certs_file_path, is_needed=self._parameters.issuer_url.startswith("https:"))
+        # An error repeats nothing of the parameters.
+        values = _object(parameters, "The parameters of AuthenticationOauth2 are")
+        self._issuer = str(values.get("issuer_url"))
+        if scheme_of(self._issuer) not in {"http", "https"}:
+            raise InvalidUse("The parameters of AuthenticationOauth2 have no issuer_url that begins with http(s)://")
+        self._values = {name: str(values[name]) for name in _NAMES if values.get(name) is not None}
+        if "private_key" not in self._values and not {"client_id", "client_secret"} <= self._values.keys():
+            raise InvalidUse(
+                "The parameters of AuthenticationOauth2 have neither private_key nor client_id and client_secret; for "
+                "another authentication, pass admin=PulsarAdmin(url, token=a function that returns the token)"
+            )
+        self._tls = TlsFiles(tls_trust_certs_file_path, is_needed=self._issuer.startswith("https:"))
         self._kept: tuple[str, float] | None = None
 
     def __repr__(self) -> str:
-        return f"Oauth2Tokens({self._parameters.issuer_url!r})"
+        return f"Oauth2Tokens({self._issuer!r})"
+
+    def _form(self) -> dict[str, object]:
+        """Return the token request; the credentials file is read each time, because it may be renewed."""
+        given: dict[str, object] = {**self._values}
+        if "private_key" in given:
+            given |= {"client_id": None, "client_secret": None}
+            given |= _object(_read_key(self._values["private_key"]), "The OAuth 2.0 credentials are")
+        if not given.get("client_id") or not given.get("client_secret"):
+            raise InvalidUse("The OAuth 2.0 credentials lack client_id or client_secret. Nothing was sent")
+        form = {name: given[name] for name in ("client_id", "client_secret")}
+        own = {name: self._values[name] for name in ("audience", "scope") if self._values.get(name)}
+        return {"grant_type": "client_credentials", **form, "audience": "", **own}
 
     def __call__(self) -> str:
-        """Return an access token that has not expired.
-
-        Raises:
-            AdminUnavailable: the issuer or its token endpoint does not answer.
-            AdminUnauthorized: it issues no token.
-            InvalidUse: the credentials cannot be read.
-        """
+        """Return a valid access token, or raise `AdminUnavailable`, `AdminUnauthorized` or `InvalidUse`."""
         kept = self._kept
         if kept is None or time.monotonic() >= kept[1]:
             kept = self._kept = self._fetch()
         return kept[0]
 
     def _fetch(self) -> tuple[str, float]:
-        form = self._parameters.form()
+        form = self._form()
         asked = time.monotonic()
         with httpx2.Client(verify=self._tls.context(), trust_env=False, timeout=_TIMEOUT_SECONDS) as http:
-            configuration = self._answer(http, "GET", self._parameters.configuration_url, None)
+            configuration = self._answer(
+                http, "GET", f"{self._issuer.rstrip('/')}/.well-known/openid-configuration", None
+            )
             endpoint = str(configuration.get("token_endpoint", ""))
-            if is_less_safe(self._parameters.issuer_url, endpoint):
+            if is_less_safe(self._issuer, endpoint):
                 raise InvalidUse(
-                    f"The issuer {self._parameters.issuer_url} names a missing or insecure token endpoint. The "
+                    f"The issuer {self._issuer} names a missing or insecure token endpoint. The "
                     "client's secret was not sent"
                 )
             answer = self._answer(http, "POST", endpoint, form)

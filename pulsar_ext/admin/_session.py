@@ -13,8 +13,9 @@ import logging
 import re
 import time
 from base64 import b64encode
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 from urllib.parse import urlencode, urljoin
 
 import httpx2
@@ -38,43 +39,36 @@ from pulsar_ext.errors import (
     InvalidUse,
 )
 
-from ._url import host_of, is_less_safe
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from ._core import Answer, Request
-    from ._transport import Transport
-
+from ._core import Answer, Request
+from ._transport import Transport
+from ._url import ClusterAddresses, host_of, is_less_safe
 
 T = TypeVar("T")
 
 
+@dataclass(frozen=True, repr=False)
 class Authorization:
     """Credentials of one admin API: a bearer token, or a function that returns it, or user and password."""
 
-    def __init__(self, token: str | Callable[[], str] | None, basic: tuple[str, str] | None) -> None:
-        if token is not None and basic is not None:
-            raise InvalidUse("A token and a user with a password are both given; pass one of them")
-        self._token = token
-        self._basic = basic
+    token: str | Callable[[], str] | None
+    basic: tuple[str, str] | None
 
-    def __repr__(self) -> str:
-        return "Authorization(<hidden>)"
+    def __post_init__(self) -> None:
+        if self.token is not None and self.basic is not None:
+            raise InvalidUse("A token and a user with a password are both given; pass one of them")
 
     @property
     def is_secret(self) -> bool:
-        """True if requests carry a secret."""
-        return self._token is not None or self._basic is not None
+        return self.token is not None or self.basic is not None
 
     def headers(self) -> dict[str, str]:
         """Return the header of one request; empty without credentials. The token's supplier may raise."""
-        if self._basic is not None:
-            user, password = self._basic
+        if self.basic is not None:
+            user, password = self.basic
             return {"Authorization": "Basic " + b64encode(f"{user}:{password}".encode()).decode()}
-        if self._token is None:
+        if self.token is None:
             return {}
-        token = (self._token if isinstance(self._token, str) else self._token()).strip()
+        token = (self.token if isinstance(self.token, str) else self.token()).strip()
         if not token.isascii() or not token.isprintable():
             raise InvalidUse("The token has characters that are invalid in an HTTP header; pass a valid token")
         return {"Authorization": f"Bearer {token}"}
@@ -122,7 +116,6 @@ def reason_of(answer: Answer) -> str:
 
 
 def error_of_answer(request: Request[T], base_url: str, answer: Answer, redirected_to: str = "") -> AdminError:
-    """Return the typed error of a failed response."""
     reason, (kind, hint) = reason_of(answer), _BY_STATUS.get(answer.status, (AdminError, ""))
     details = {"status": answer.status, "reason": reason, "method": request.method, "path": request.path}
     maybe_applied = answer.status in _GATEWAY_ERRORS and not request.may_repeat
@@ -179,7 +172,6 @@ def error_of_connection(
 
 
 def _describe(request: Request[T], base_url: str, redirected_to: str) -> str:
-    """Return the request and the host that it was sent to."""
     asked = f"{request.method} {base_url}/admin/v2/{request.path}"
     return f"{asked} (redirected to {redirected_to})" if redirected_to else asked
 
@@ -189,37 +181,8 @@ _TOPIC_PARTS = 4
 _URLS_OF_LOOKUP = ("httpUrl", "httpUrlTls", "brokerUrl", "brokerUrlTls")
 
 
-class ClusterAddresses:
-    """Admin URLs, in the order of use, and broker hosts of one cluster, shared by all sessions.
-
-    Thread-safe: each attribute is replaced as a whole.
-    """
-
-    def __init__(self, bases: Sequence[str]) -> None:
-        self.bases = tuple(bases)
-        self._hosts = frozenset(map(host_of, bases))
-
-    def prefer(self, base: str) -> None:
-        """Use this URL first from now on."""
-        bases = self.bases
-        if bases[0] != base:
-            at = bases.index(base)
-            self.bases = bases[at:] + bases[:at]
-
-    def is_known(self, url: str) -> bool:
-        """Return whether the URL's host was passed by the application, or is listed as a broker by the cluster."""
-        return host_of(url) in self._hosts
-
-    def add_brokers(self, brokers: frozenset[str]) -> None:
-        """Add the hosts of the cluster's brokers."""
-        self._hosts = self._hosts | brokers
-
-
 def broker_lookup_paths(path: str) -> tuple[str, ...]:
-    """Return the paths that list a cluster's brokers, for a request to a path below `/admin/v2/`.
-
-    The first one is for superusers only; a topic lookup is allowed to every role that may use the topic.
-    """
+    """Return paths that list a cluster's brokers, for superusers, and for roles that may use the request's topic."""
     parts = path.split("/")
     if len(parts) <= _TOPIC_PARTS or parts[0] not in {"persistent", "non-persistent"}:
         return ("admin/v2/brokers",)
@@ -352,10 +315,7 @@ class HttpSession:
         )
 
     async def _send_to_any(self, request: Request[T], end: float, attempts: int, start: float) -> Answer:
-        """Send a request to one admin URL after the other until one responds; each has an equal part of the time left.
-
-        A request that must not be repeated goes to the next URL only if it is certain that nothing was sent.
-        """
+        """Send to one admin URL after the other, if nothing was sent or it may be repeated; each has an equal time."""
         bases = self.addresses.bases
         for left, base in zip(range(len(bases), 0, -1), bases, strict=True):
             seconds = max((end - time.monotonic()) / left, 0.001)

@@ -15,10 +15,10 @@ import threading
 import time
 import weakref
 from collections import deque
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import httpcore2  # noqa: F401  # otherwise the first request of a consumer's monitor would import it, for 30 ms
 import httpx2
@@ -26,10 +26,6 @@ import httpx2
 from pulsar_ext.errors import InvalidUse, NotOpen
 
 from ._core import Answer
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
 
 logger = logging.getLogger("pulsar_ext.admin")
 
@@ -66,10 +62,7 @@ class TlsFiles:
         self._built = (stamp, self._build() if is_needed or self._paths else _WITHOUT_TLS)
 
     def context(self) -> ssl.SSLContext:
-        """Return the current settings, as one object until a file changes.
-
-        While certificate and key do not match, as during a renewal, the previous settings stay in use.
-        """
+        """Return one object until a file changes; while certificate and key do not match, the previous settings."""
         if not self._paths:
             return self._built[1]
         stamp = self._stamp()  # before the files are read: a change during that is found the next time
@@ -220,11 +213,9 @@ class SyncTransport:
         return answer
 
     async def sleep(self, seconds: float) -> None:
-        """Block between two attempts."""
         time.sleep(seconds)  # noqa: ASYNC251  # this transport blocks on purpose
 
     def close(self) -> None:
-        """Close this process's connections. A second call does nothing."""
         self._closed = True
         for _, client in self._idle.pop(os.getpid(), ()):
             client.close()
@@ -285,11 +276,9 @@ class AsyncTransport:
             raise httpx2.ReadError(str(error)) from error
 
     async def sleep(self, seconds: float) -> None:
-        """Wait between two attempts."""
         await asyncio.sleep(seconds)
 
     async def close(self) -> None:
-        """Close the running loop's connections. A second call does nothing."""
         self._closed = True
         if used := self._clients.pop(asyncio.get_running_loop(), None):
             await used.client.aclose()

@@ -1,33 +1,24 @@
-"""Parsing and derivation of admin URLs (pure)."""
+"""Parsing and derivation of admin URLs, and the addresses of a cluster (pure)."""
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 from urllib.parse import unquote, urlsplit
 
 from pulsar_ext.errors import AdminRequired, InvalidUse
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 _ENVIRONMENT = "PULSAR_ADMIN_URL"
 _ADMIN_OF_SERVICE = {"pulsar": ("http", 8080), "pulsar+ssl": ("https", 8443)}
 
 
-@dataclass(frozen=True, slots=True)
-class AdminUrl:
-    """Admin URLs of one cluster without their credentials, which appear in no `repr()` and no error."""
+class ClusterAddresses:
+    """Admin URLs and hosts of one cluster, from `http[s]://[user:password@]host[:port][,more][/prefix]` or several.
 
-    bases: tuple[str, ...]
-    """Scheme, host, port and path prefix of each URL without a trailing slash, in the order of use."""
-    credentials: tuple[str, str] | None = field(default=None, repr=False)
-    """User and password, if a URL contained them."""
+    The credentials appear in no `repr()` and no error. Thread-safe: each attribute is replaced as a whole.
+    """
 
-    @classmethod
-    def parse(cls, url: str | Sequence[str]) -> AdminUrl:
-        """Parse `http[s]://[user:password@]host[:port][,more hosts][/prefix]`, or several of these."""
+    def __init__(self, url: str | Sequence[str]) -> None:
         texts = [url] if isinstance(url, str) else list(url)
         if not texts:
             raise InvalidUse("The admin URL is an empty list; pass at least one URL")
@@ -35,13 +26,28 @@ class AdminUrl:
         known = {credentials for _, credentials in read if credentials is not None}
         if len(known) > 1:
             raise InvalidUse("The admin URLs have different users or passwords; use one for the whole cluster")
-        bases = dict.fromkeys(base for of_one, _ in read for base in of_one)
-        return cls(bases=tuple(bases), credentials=known.pop() if known else None)
+        self.credentials = known.pop() if known else None
+        """User and password, if a URL contained them."""
+        self.bases = tuple(dict.fromkeys(base for of_one, _ in read for base in of_one))
+        """Scheme, host, port and path prefix of each URL without a trailing slash, in the order of use."""
+        self._hosts = frozenset(map(host_of, self.bases))
 
     @property
     def uses_tls(self) -> bool:
-        """True if a URL begins with https."""
         return any(base.startswith("https:") for base in self.bases)
+
+    def prefer(self, base: str) -> None:
+        bases = self.bases
+        if bases[0] != base:
+            at = bases.index(base)
+            self.bases = bases[at:] + bases[:at]
+
+    def is_known(self, url: str) -> bool:
+        """Return whether the URL's host was passed by the application, or is listed as a broker by the cluster."""
+        return host_of(url) in self._hosts
+
+    def add_brokers(self, brokers: frozenset[str]) -> None:
+        self._hosts = self._hosts | brokers
 
 
 def _read(text: str) -> tuple[tuple[str, ...], tuple[str, str] | None]:
@@ -67,17 +73,8 @@ def derive_admin_url(
     """Return `PULSAR_ADMIN_URL` if it is set, otherwise the service URL's hosts with the default admin port.
 
     `pulsar://h:6650,h2` becomes `http://h:8080,h2:8080`, and `pulsar+ssl://h:6651` becomes `https://h:8443`; an http or
-    https service URL is the admin URL.
-
-    Args:
-        service_url: the client's service URL.
-        environment: the environment variables; by default the process's.
-        has_secret: if a token or a password will be sent. It is sent to a derived port only with TLS: without TLS
-            nothing proves that the listener is a broker.
-
-    Raises:
-        InvalidUse: the service URL has an unknown form.
-        AdminRequired: a secret would be sent to a derived port over plain http.
+    https service URL is the admin URL. With `has_secret`, a derived URL without TLS raises `AdminRequired`, as nothing
+    would prove that the listener is a broker.
     """
     if configured := (os.environ if environment is None else environment).get(_ENVIRONMENT):
         return configured

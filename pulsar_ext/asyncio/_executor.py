@@ -1,13 +1,18 @@
-"""Execution of this library's blocking calls on threads of the asyncio client."""
+"""Blocking calls of an event loop on threads of the asyncio client, and calls of other threads into the loop."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import contextvars
+import logging
+import weakref
+from collections import deque
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial, wraps
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
+from inspect import isawaitable
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
 
 import pulsar
 
@@ -15,14 +20,13 @@ from pulsar_ext._runtime.ending import CancellableCall
 
 from .errors import error_of, translating
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
-
 P = ParamSpec("P")
 T = TypeVar("T")
 B = TypeVar("B", bound="_BlockingClosable")
+W_co = TypeVar("W_co", covariant=True)
 
 _MAX_THREADS = 64
+_log = logging.getLogger("pulsar_ext")
 
 
 class _BlockingClosable(Protocol):
@@ -30,10 +34,7 @@ class _BlockingClosable(Protocol):
 
 
 class Executor:
-    """Threads of one client, started when needed.
-
-    Calls run in a copy of their caller's context, so that their messages belong to the caller's span.
-    """
+    """Threads of one client, started when needed; a call runs in a copy of its caller's context, so in its span."""
 
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(_MAX_THREADS, "pulsar-ext-asyncio")
@@ -100,7 +101,6 @@ class Closable:
         return False
 
     async def close(self) -> None:
-        """Close."""
         raise NotImplementedError
 
     async def __aenter__(self) -> Self:
@@ -123,26 +123,94 @@ class Closing(Closable, Generic[B]):
             await self._executor.run(self.blocking.close)
 
 
-def awaited(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], Coroutine[None, None, T]]:
+class _Twin(Protocol[W_co]):
+    _executor: Executor
+
+    @property
+    def blocking(self) -> W_co: ...
+
+
+def awaited(
+    method: Callable[Concatenate[W_co, P], T],
+) -> Callable[Concatenate[_Twin[W_co], P], Coroutine[None, None, T]]:
     """Return the coroutine method that runs the blocking method on a thread, with its signature and docstring."""
     name = method.__name__
 
     @wraps(method)
-    async def coroutine_method(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
+    async def coroutine_method(self: _Twin[W_co], /, *args: P.args, **kwargs: P.kwargs) -> T:
         outcome: T = await self._executor.run(getattr(self.blocking, name), *args, **kwargs)
         return outcome
 
     return coroutine_method
 
 
-def forwarded(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
+def forwarded(method: Callable[Concatenate[W_co, P], T]) -> Callable[Concatenate[_Twin[W_co], P], T]:
     """Return the method that calls the blocking method, which does not block, with its signature and docstring."""
     name = method.__name__
 
     @wraps(method)
-    def forwarding_method(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
+    def forwarding_method(self: _Twin[W_co], /, *args: P.args, **kwargs: P.kwargs) -> T:
         with translating():
             outcome: T = getattr(self.blocking, name)(*args, **kwargs)
         return outcome
 
     return forwarding_method
+
+
+def is_own_cancellation(error: BaseException) -> bool:
+    """Return whether the error cancels the running task, and not something that the task awaited."""
+    task = asyncio.current_task()
+    return isinstance(error, asyncio.CancelledError) and (task is None or task.cancelling() > 0)
+
+
+async def call_listener(call: Callable[[], object], text: str, *values: object) -> None:
+    """Call a listener in the loop, and await it if it is async; log an error, so that it is called again."""
+    try:
+        returned = call()
+        if isawaitable(returned):
+            await returned
+    except (Exception, asyncio.CancelledError) as error:
+        if is_own_cancellation(error):
+            raise
+        _log.exception(text, *values)
+
+
+class LoopBridge:
+    """Runs calls of other threads in an event loop, in the order in which they were added."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        # A weak reference: the loop is the dictionary key of this object.
+        self._loop = weakref.ref(loop)
+        self._calls: deque[tuple[Callable[..., object], tuple[object, ...]]] = deque()
+        self._woken = False
+
+    def call_soon(self, call: Callable[..., object], *args: object) -> None:
+        """Run `call(*args)` in the loop soon; callable from any thread. A closed loop never runs it."""
+        self._calls.append((call, args))
+        if not self._woken:
+            self._woken = True
+            loop = self._loop()
+            try:
+                if loop is not None:
+                    loop.call_soon_threadsafe(self._run_calls)
+            except RuntimeError:  # the loop is closed; pending calls would keep it alive
+                self._woken = False
+                self._calls.clear()
+
+    def _run_calls(self) -> None:
+        self._woken = False  # before the calls are removed: a call added now wakes the loop again
+        calls = self._calls
+        while calls:
+            call, args = calls.popleft()
+            call(*args)
+
+
+_bridges: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, LoopBridge] = weakref.WeakKeyDictionary()
+
+
+def running_loop_bridge() -> LoopBridge:
+    loop = asyncio.get_running_loop()
+    bridge = _bridges.get(loop)
+    if bridge is None:
+        bridge = _bridges[loop] = LoopBridge(loop)
+    return bridge

@@ -5,30 +5,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections.abc import Awaitable, Callable
 from concurrent.futures import CancelledError
 from inspect import isawaitable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pulsar
 
 from pulsar_ext._native.results import POLL_MILLIS
-from pulsar_ext.process.processing import BegunBatches, redelivery_steps
+from pulsar_ext.message import Message
+from pulsar_ext.process.processing import BegunBatches, Handling, Steps, redelivery_steps
 
-from ._loop_bridge import is_own_cancellation, running_loop_bridge
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from pulsar_ext.message import Message
-    from pulsar_ext.process.processing import Handling, Steps
+from ._executor import is_own_cancellation, running_loop_bridge
 
 
 async def drive(steps: Steps) -> None:
-    """Make each step; raise an exception that the steps do not catch.
-
-    If something that a step awaits is cancelled, and not this task, the steps get a `CancelledError` of
-    `concurrent.futures`, which is an `Exception`.
-    """
+    """Make each step; a cancellation of what a step awaits is a `CancelledError` of `concurrent.futures` for it."""
     result: object = None
     error: BaseException | None = None
     while True:

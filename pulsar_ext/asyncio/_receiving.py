@@ -17,39 +17,33 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, InvalidStateError
 from functools import partial
-from inspect import isawaitable
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 import pulsar
 
 from pulsar_ext._native import threads
 from pulsar_ext._native.locks import Lock
+from pulsar_ext._native.messages import InnerConsumer, InnerMessage, InnerReader
+from pulsar_ext._native.results import Result
 from pulsar_ext._native.thread_state import keep_thread_state
 from pulsar_ext._runtime.condition import Condition
 from pulsar_ext.consumer import Consumer as BlockingConsumer
-from pulsar_ext.message import handled_in
+from pulsar_ext.key_shared.hash_ranges import KeyHashRanges
+from pulsar_ext.message import Message, handled_in
 from pulsar_ext.receive.order import Transition, TransitionSubscriber
 from pulsar_ext.receive.prefetch import require_max_messages
 from pulsar_ext.receive.receiver import Receiving
 from pulsar_ext.receive.source import Records
 from pulsar_ext.schema.typed import T
 
-from ._executor import Closable, Executor, awaited, forwarded
-from ._loop_bridge import LoopBridge, is_own_cancellation, running_loop_bridge
+from ._executor import Closable, Executor, LoopBridge, awaited, call_listener, forwarded, running_loop_bridge
 from .errors import PulsarException, error_of, translated
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from pulsar_ext._native.messages import InnerConsumer, InnerMessage, InnerReader
-    from pulsar_ext._native.results import Result
-    from pulsar_ext.key_shared.hash_ranges import KeyHashRanges
-    from pulsar_ext.message import Message
-
-    Outcome = Result | BaseException
-    ReceiveAsync = Callable[[Callable[[Outcome, Any], None]], object]
+Outcome = Result | BaseException
+ReceiveAsync = Callable[[Callable[[Outcome, Any], None]], object]
 
 
 R = TypeVar("R")
@@ -125,12 +119,8 @@ _YIELD_EVERY = 64
 class ReceiveQueue(TransitionSubscriber):
     """Delivers the messages of one consumer or reader to any number of callers, in the order of their calls.
 
-    Args:
-        inner: the C++ consumer or reader; None with a `BlockingReceiver`, which finds the current one.
-        receive_async_of: returns the function that requests one message: the object's `receive_async` or
-            `read_next_async`, or a `BlockingReceiver`'s. Its callback gets a result or an error, and a message.
-        message_of: makes a message of a requested one, if that is a C++ message.
-        fetch: returns messages that the C++ object has, without waiting; None if messages can only be requested.
+    `receive_async_of` returns the function of the C++ object `inner` that requests one message, or a
+    `BlockingReceiver`'s if `inner` is None. `fetch` returns messages that the C++ object has, without waiting.
     """
 
     def __init__(
@@ -172,11 +162,7 @@ class ReceiveQueue(TransitionSubscriber):
         return self.get_ready()
 
     async def get(self) -> Message:
-        """Wait for the next message and take it.
-
-        Raises:
-            PulsarException: the queue is closed; or an error that arrived instead of a message, raised once.
-        """
+        """Wait for the next message and take it; raise if the queue is closed, or an error that arrived instead."""
         if self._taken >= _YIELD_EVERY:
             self._taken = 0
             await asyncio.sleep(0)
@@ -226,7 +212,6 @@ class ReceiveQueue(TransitionSubscriber):
             self.records.drop()
 
     def drop_topics(self, is_affected: Callable[[InnerMessage], bool], /) -> None:
-        """Drop the arrived messages of the affected topics."""
         with self._lock:
             # No condition in a loop here: see `_native/locks.py`.
             kept = list(filter(lambda one: isinstance(one, BaseException) or not is_affected(one.inner), self._arrived))
@@ -234,7 +219,6 @@ class ReceiveQueue(TransitionSubscriber):
             self._arrived.extend(kept)
 
     def on_abandon(self, _: Transition, /) -> None:
-        """Continue with the old C++ object."""
         self.is_replaced = False
         self._continue()
 
@@ -342,7 +326,6 @@ class ReceiveQueue(TransitionSubscriber):
                 raise
 
     def _ask(self, receive_async: ReceiveAsync) -> None:
-        """Send later requests to this function."""
         self._receive_async = receive_async
         self._answer = partial(self._on_answer, receive_async)
 
@@ -389,32 +372,6 @@ class ReceiveQueue(TransitionSubscriber):
                 waiter.set_result(None)
 
 
-class Reopening:
-    """Replacement of a C++ object that all receives of one consumer or reader wait for.
-
-    `reopen` opens the new C++ object; it retries until that is open, or until a close.
-    """
-
-    def __init__(self, reopen: Callable[[], None]) -> None:
-        self._reopener = BlockingReceiver(reopen)
-        self._future: Future[None] | None = None
-
-    async def wait(self) -> None:
-        """Wait until the new C++ object is open. Cancelling does not cancel it, and later callers wait for it too.
-
-        Raises:
-            PulsarException: `AlreadyClosed`, or the broker's error.
-        """
-        if self._future is None or self._future.done():
-            self._future = self._reopener.future()
-        await asyncio.wrap_future(self._future)
-
-    def end(self) -> None:
-        """Make all waiting callers raise `AlreadyClosed`."""
-        if self._future is not None:
-            complete(self._future, pulsar.Result.AlreadyClosed, None)
-
-
 _log = logging.getLogger("pulsar_ext")
 
 
@@ -424,7 +381,9 @@ class AsyncReceiving(Closable, Generic[T]):
     blocking: Any
     _executor: Executor
     _queue: ReceiveQueue
-    _reopening: Reopening
+    _reopener: BlockingReceiver[None]
+    _reopening: Future[None] | None = None
+    """The last replacement of the C++ object, for which all receives wait."""
 
     def _begin(
         self,
@@ -433,14 +392,10 @@ class AsyncReceiving(Closable, Generic[T]):
         receive_async_of: Callable[[InnerConsumer | InnerReader | None], ReceiveAsync] | None,
         receive: Callable[[], Message[T]],
     ) -> None:
-        """Set up the receives over the blocking counterpart.
-
-        `receive_async_of` returns a C++ object's function that requests one message. It is None if Python screens
-        messages; then `receive`, the counterpart's, is used.
-        """
+        """Set up receives by what `receive_async_of` an object returns, or by `receive` if Python screens messages."""
         self.blocking = blocking
         self._executor = executor
-        self._reopening = Reopening(lambda: blocking._reopen_(None))
+        self._reopener = BlockingReceiver(lambda: blocking._reopen_(None))  # retries until it is open, or a close
         if receive_async_of is None:
             receiver = BlockingReceiver(receive)
             self._queue = ReceiveQueue(None, lambda _: receiver.receive_async)
@@ -472,7 +427,9 @@ class AsyncReceiving(Closable, Generic[T]):
     _receive_plain = _receive
 
     async def _take_after_reopening(self) -> Message[T]:
-        await self._reopening.wait()
+        if self._reopening is None or self._reopening.done():
+            self._reopening = self._reopener.future()
+        await asyncio.wrap_future(self._reopening)  # a cancelled caller does not cancel it
         message: Message[T] = await self._queue.get()
         return message
 
@@ -490,13 +447,7 @@ class AsyncReceiving(Closable, Generic[T]):
         return messages
 
     async def close(self) -> None:
-        """Send pending acknowledgements and close; every waiting receive raises `AlreadyClosed`.
-
-        Cancelling does not cancel the close.
-
-        Raises:
-            PulsarException: `AlreadyClosed` if it is already closed, as officially.
-        """
+        """Send pending acknowledgements and close, also if cancelled; all receives then raise `AlreadyClosed`."""
         if self.blocking.is_closed:
             raise error_of(pulsar.Result.AlreadyClosed)
         await self._executor.end(self.blocking.close, self._end_receives_)
@@ -504,7 +455,8 @@ class AsyncReceiving(Closable, Generic[T]):
     def _end_receives_(self) -> None:
         """Make every waiting and later receive raise `AlreadyClosed`: the blocking counterpart is closed."""
         self._queue.close()
-        self._reopening.end()
+        if self._reopening is not None:
+            complete(self._reopening, pulsar.Result.AlreadyClosed, None)
 
     def __aiter__(self) -> Self:
         return self
@@ -540,11 +492,7 @@ class AsyncSeeking(AsyncReceiving[T]):
         return ranges
 
     def pause_message_listener(self) -> None:
-        """Pause the listener until `resume_message_listener()`.
-
-        Raises:
-            PulsarException: `InvalidConfiguration` without a listener.
-        """
+        """Pause the listener until `resume_message_listener()`; raise `InvalidConfiguration` without one."""
         self._listener_queue().pause("listener")
 
     def resume_message_listener(self) -> None:
@@ -570,12 +518,6 @@ class AsyncSeeking(AsyncReceiving[T]):
                 _log.exception("A listener's receive failed; retrying in 1 s")
                 await asyncio.sleep(1)
                 continue
-            try:
-                with handled_in(message):
-                    returned = listener(self, message)
-                    if isawaitable(returned):
-                        await returned
-            except (Exception, asyncio.CancelledError) as error:  # the next message must be delivered
-                if is_own_cancellation(error):
-                    raise
-                _log.exception("A listener raised; its message %r stays unacknowledged", message.message_id())
+            with handled_in(message):
+                text = "A listener raised; its message %r stays unacknowledged"
+                await call_listener(partial(listener, self, message), text, message.message_id())

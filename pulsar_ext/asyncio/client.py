@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import re
 import weakref
 from collections import deque
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import cache, partial, wraps
-from inspect import isawaitable
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import pulsar
 import pulsar.asyncio
@@ -17,37 +16,29 @@ import pulsar.asyncio
 from pulsar_ext._native.handles import AsyncClientHandle
 from pulsar_ext._native.signatures import Arguments, binding, documented_by, own_arguments
 from pulsar_ext.client.client import Client as BlockingClient
+from pulsar_ext.client.consumers import ConsumerEventListener
+from pulsar_ext.dedup.opening import Recall
+from pulsar_ext.ids.message_id import AnyMessageId
 from pulsar_ext.intercept.chain import ConsumerChain, ProducerChain, ReaderChain
+from pulsar_ext.intercept.interfaces import ConsumerInterceptor, ProducerInterceptor, ReaderInterceptor
+from pulsar_ext.key_shared.hash_ranges import RangesLike
+from pulsar_ext.key_shared.hashing import KeyFormsMode
+from pulsar_ext.message import Message
+from pulsar_ext.process.actions import Action
 from pulsar_ext.produce.router import HashingScheme
+from pulsar_ext.producer import Producer as BlockingProducer
+from pulsar_ext.redelivery.schedule import Backoff
 from pulsar_ext.request.envelope import in_same_namespace
 from pulsar_ext.request.replier import Replying, ReplyProducers, replier_arguments
+from pulsar_ext.schema.typed import T, TypedSchema
 
-from ._executor import Closable, Executor, awaited, forwarded
-from ._loop_bridge import is_own_cancellation, running_loop_bridge
+from ._executor import Closable, Executor, awaited, call_listener, forwarded, running_loop_bridge
 from ._receiving import AsyncReceiving
 from .consumer import Consumer
 from .key_shared import ConsumerBuilder, RangeReaderGroup, ReaderBuilder
 from .producer import Producer
 from .reader import Reader, Reading, TableView
 from .requests import Replier, Requester
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping, Sequence
-
-    from pulsar_ext.client.consumers import ConsumerEventListener
-    from pulsar_ext.dedup.opening import Recall
-    from pulsar_ext.ids.message_id import AnyMessageId
-    from pulsar_ext.intercept.interfaces import ConsumerInterceptor, ProducerInterceptor, ReaderInterceptor
-    from pulsar_ext.key_shared.hash_ranges import RangesLike
-    from pulsar_ext.key_shared.hashing import KeyFormsMode
-    from pulsar_ext.message import Message
-    from pulsar_ext.process.actions import Action
-    from pulsar_ext.producer import Producer as BlockingProducer
-    from pulsar_ext.redelivery.schedule import Backoff
-    from pulsar_ext.schema.typed import T, TypedSchema
-
-
-_log = logging.getLogger("pulsar_ext")
 
 
 class LoopEvents:
@@ -83,14 +74,11 @@ class LoopEvents:
     async def _notify_all(self) -> None:
         while self._events:
             method, partition = self._events.popleft()
-            try:
-                result = getattr(self._listener, method)(self._consumer, partition)
-                if isawaitable(result):
-                    await result
-            except (Exception, asyncio.CancelledError) as error:  # the next event must be reported
-                if is_own_cancellation(error):
-                    raise
-                _log.exception("A listener raised; the event was %s of partition %d", method, partition)
+            call = partial(self._report, method, partition)
+            await call_listener(call, "A listener raised; the event was %s of partition %d", method, partition)
+
+    def _report(self, method: str, partition: int) -> object:
+        return getattr(self._listener, method)(self._consumer, partition)
 
 
 class _Intercepted(AsyncReceiving):
@@ -136,19 +124,9 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def _made_of(
-    make: Callable[P, BlockingClient],
-) -> Callable[[Callable[[Client, BlockingClient], None]], Callable[Concatenate[Client, P], None]]:
-    """Return a decorator by which a constructor takes the arguments of the blocking client instead of that."""
-
-    def with_arguments(init: Callable[[Client, BlockingClient], None]) -> Callable[Concatenate[Client, P], None]:
-        @wraps(BlockingClient.__init__)
-        def construct(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> None:
-            init(self, make(*args, **kwargs))
-
-        return construct
-
-    return with_arguments
+def _arguments_of(make: Callable[P, object]) -> Callable[[Callable[..., None]], Callable[Concatenate[Client, P], None]]:
+    """Return a decorator of a constructor that takes the arguments of a class."""
+    return wraps(make.__init__)
 
 
 def _opening(
@@ -181,10 +159,10 @@ class Client(Closable, AsyncClientHandle):
     requester = _opening(BlockingClient.requester, Requester)
     get_service_info = forwarded(BlockingClient.get_service_info)
 
-    @_made_of(BlockingClient)
-    def __init__(self, blocking: BlockingClient) -> None:
+    @_arguments_of(BlockingClient)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self.blocking = blocking = BlockingClient(*args, **kwargs)
         super().__init__(blocking)
-        self.blocking = blocking
         self._patience = blocking.context.operation_timeout_seconds
         self._executor = Executor()
         self._receiving: weakref.WeakSet[Consumer | Reader] = weakref.WeakSet()
@@ -374,10 +352,7 @@ class Client(Closable, AsyncClientHandle):
         return await self._executor.ask(partial(self.blocking.get_topic_partitions, topic))
 
     async def close(self) -> None:
-        """Wait until sent messages are persisted, send pending acknowledgements, and close everything.
-
-        A second call does nothing. Cancelling does not cancel the close.
-        """
+        """Persist sent messages, send acknowledgements, and close everything, also if cancelled or called again."""
         if self._executor.closed:
             return
         await asyncio.shield(asyncio.ensure_future(self._close()))
@@ -389,10 +364,7 @@ class Client(Closable, AsyncClientHandle):
             self._end_calls()
 
     def shutdown(self) -> None:
-        """Release everything without waiting: pending messages are lost, as officially.
-
-        Every awaited send and receive raises `AlreadyClosed`.
-        """
+        """Release everything without waiting: messages are lost, and sends and receives raise `AlreadyClosed`."""
         self.blocking.shutdown()
         for producer in list(self._producers):
             producer._reject_queued_()

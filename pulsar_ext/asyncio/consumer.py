@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable, Iterable
+from concurrent.futures import Future
 from operator import attrgetter
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import pulsar
 
 from pulsar_ext._native.fork import LISTENED
 from pulsar_ext._native.handles import AsyncConsumerHandle, MessageHandle
-from pulsar_ext._native.messages import InnerMessage
+from pulsar_ext._native.messages import InnerMessage, InnerMessageId
 from pulsar_ext._runtime.termination import at_termination
 from pulsar_ext._wire.message_id_data import has_first_chunk
 from pulsar_ext.ack.confirm import ScopeCore
 from pulsar_ext.consumer import Consumer as BlockingConsumer
-from pulsar_ext.process.actions import Redeliver
+from pulsar_ext.message import Message
+from pulsar_ext.process.actions import Action, Redeliver
 from pulsar_ext.process.processing import Handling
 from pulsar_ext.schema.typed import T
 
@@ -24,15 +26,6 @@ from ._executor import Executor, awaited, forwarded
 from ._processing import ProcessRun
 from ._receiving import AsyncSeeking, BlockingReceiver, complete
 from .errors import error_of, translating
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from concurrent.futures import Future
-
-    from pulsar_ext._native.messages import InnerMessageId
-    from pulsar_ext.message import Message
-    from pulsar_ext.process.actions import Action
-
 
 _REDELIVER = Redeliver()
 
@@ -53,14 +46,7 @@ class Consumer(AsyncSeeking[T], AsyncConsumerHandle):
         """Futures of awaited batches; a closed client would not complete them."""
 
     async def receive(self, timeout_millis: int | None = None) -> Message[T]:
-        """Receive one message. Cancelling loses no message: the next caller gets it.
-
-        Args:
-            timeout_millis: the timeout in milliseconds; None waits forever.
-
-        Raises:
-            PulsarException: `Timeout` or `AlreadyClosed`.
-        """
+        """Receive one message, or raise `Timeout`. Cancelling loses no message: the next caller gets it."""
         return await self._receive(timeout_millis)
 
     async def receive_many(self, max_messages: int = 100, timeout_millis: int | None = None) -> list[Message[T]]:
@@ -68,10 +54,7 @@ class Consumer(AsyncSeeking[T], AsyncConsumerHandle):
         return await self._receive_many(max_messages, timeout_millis)
 
     async def batch_receive(self) -> list[Message[T]]:
-        """Receive several messages according to the `batch_receive_policy`; see also `receive_many()`.
-
-        Cancelling loses no messages: the next caller gets them.
-        """
+        """Receive several messages by the `batch_receive_policy`; cancelling loses none. See also `receive_many()`."""
         if self._queue.has_ready:
             return [await self._receive_plain(None), *self._ready()]  # a subclass screens all of them together
         receiving = self._batch_receiver.future()
@@ -124,15 +107,7 @@ class Consumer(AsyncSeeking[T], AsyncConsumerHandle):
     def ack_scope(
         self, messages: Iterable[object] | None = None, *, confirm: bool = True, timeout_ms: int = 10_000
     ) -> AckScope:
-        """Acknowledge messages together at the end of a block, or redeliver all of them after an exception.
-
-        async with consumer.ack_scope(await consumer.receive_many(500)) as messages: …
-
-        Args:
-            messages: the messages; None for all messages that this consumer receives inside the block.
-            confirm: end only when the broker's cursor shows the acknowledgements.
-            timeout_ms: the timeout of the confirmation in milliseconds.
-        """
+        """Acknowledge messages together at the end of an `async with` block; see `pulsar_ext.Consumer.ack_scope`."""
         return AckScope(self, messages, confirm=confirm, timeout_ms=timeout_ms)
 
     async def negative_acknowledge(self, message: object) -> None:
@@ -218,10 +193,7 @@ class Consumer(AsyncSeeking[T], AsyncConsumerHandle):
             self._runs.discard(run)
 
     def stop_processing(self) -> None:
-        """Stop every running `process()`, which returns when its handlers have ended.
-
-        This does not wait, and may be called on any thread.
-        """
+        """Stop every running `process()`, which returns when its handlers have ended; callable from any thread."""
         for run in list(self._runs):
             run.end()
 

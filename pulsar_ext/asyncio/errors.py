@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING
 
 import pulsar
 import pulsar.asyncio
 
-from pulsar_ext._native.results import name_of
+from pulsar_ext._native.results import Result, name_of
 from pulsar_ext.errors import PulsarExtError
-
-if TYPE_CHECKING:
-    from pulsar_ext._native.results import Result
 
 
 class PulsarException(pulsar.asyncio.PulsarException, pulsar.PulsarException):  # type: ignore[misc]  # untyped

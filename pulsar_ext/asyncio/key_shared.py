@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
+from pulsar_ext._runtime.context import ClientContext
 from pulsar_ext.intercept.chain import ConsumerChain, ReaderChain
 from pulsar_ext.key_shared.builders import ConsumerBuilder as BlockingConsumerBuilder
 from pulsar_ext.key_shared.builders import ReaderBuilder as BlockingReaderBuilder
+from pulsar_ext.key_shared.reader_group import RangeReaderGroup as BlockingGroup
+from pulsar_ext.schema.typed import TypedSchema
 
-from ._executor import Closing
+from ._executor import Closing, Executor, forwarded
 from .consumer import Consumer
 from .reader import Reader
 
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
-
-    from pulsar_ext._runtime.context import ClientContext
-    from pulsar_ext.key_shared.reader_group import RangeReaderGroup as BlockingGroup
-    from pulsar_ext.schema.typed import TypedSchema
-
-    from ._executor import Executor
-
-    OpenAs = Callable[[Callable[[], Any], type[Any], ConsumerChain | ReaderChain | None, Any], Awaitable[Any]]
-    """`Client._open_as`."""
+OpenAs = Callable[[Callable[[], Any], type[Any], ConsumerChain | ReaderChain | None, Any], Awaitable[Any]]
+"""`Client._open_as`."""
 
 H = TypeVar("H", Consumer, Reader)
 
@@ -38,10 +33,7 @@ class _AwaitedBuilder:
     async def _opened(
         self: Any, method: Callable[[Any], Any], kind: type[H], chains: type[ConsumerChain | ReaderChain], listener: str
     ) -> H:
-        """Call the blocking builder's method, with an awaited chain; the option named `listener` is called in the loop.
-
-        The C++ client would call the listener on its own thread.
-        """
+        """Call the blocking builder's method; its chain is awaited, the option named `listener` called in the loop."""
         builder, called = self.without(listener)
         builder, interceptors = builder.without("interceptors")
         chain = chains.of(self._context, interceptors, awaited=True)
@@ -62,10 +54,7 @@ class ConsumerBuilder(_AwaitedBuilder, BlockingConsumerBuilder):
     """`pulsar_ext.ConsumerBuilder` with a coroutine `subscribe()`; made by `Client.new_consumer()`."""
 
     async def subscribe(self) -> Consumer:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Subscribe, then check that every slot has a consumer; raises like the blocking one.
-
-        Its listener is called in the loop.
-        """
+        """Subscribe as the blocking builder does, with every slot checked; the listener is called in the loop."""
         self.check_listener_action(listens=self.without("message_listener")[1] is not None)
         return await self._opened(BlockingConsumerBuilder.subscribe, Consumer, ConsumerChain, "message_listener")
 
@@ -74,7 +63,7 @@ class GroupReader(Reader):
     """Reader of a group. Close the group, not one reader: the others would stall."""
 
 
-class RangeReaderGroup(Closing["BlockingGroup"]):
+class RangeReaderGroup(Closing[BlockingGroup]):
     """Readers whose ranges cover all slots, like `pulsar_ext.RangeReaderGroup`; from `Client.create_reader_group()`."""
 
     def __init__(self, blocking: BlockingGroup, executor: Executor) -> None:
@@ -92,11 +81,8 @@ class RangeReaderGroup(Closing["BlockingGroup"]):
         for reader in self.readers:
             reader._end_receives_()
 
-    def __repr__(self) -> str:
-        return repr(self.blocking)
+    __repr__ = forwarded(BlockingGroup.__repr__)
+    __len__ = forwarded(BlockingGroup.__len__)
 
     def __iter__(self) -> Iterator[GroupReader]:
         return iter(self.readers)
-
-    def __len__(self) -> int:
-        return len(self.readers)

@@ -4,31 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic
+from typing import Any, Generic
 
 import pulsar
 import pulsar.asyncio
 
 from pulsar_ext._native.handles import AsyncProducerHandle
+from pulsar_ext._native.results import Result
 from pulsar_ext._native.signatures import with_signature_of
+from pulsar_ext.ids.message_id import MessageId
 from pulsar_ext.produce.options import named_options
-from pulsar_ext.produce.outcome import DUPLICATE_MESSAGE, duplicate_message
+from pulsar_ext.produce.outcome import DUPLICATE_MESSAGE, SentMany, duplicate_message
 from pulsar_ext.producer import Producer as BlockingProducer
 from pulsar_ext.schema.typed import T
 
-from ._executor import Closable, Executor, awaited, forwarded
-from ._loop_bridge import running_loop_bridge
+from ._executor import Closable, Executor, awaited, forwarded, running_loop_bridge
 from .errors import error_of, translating
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from pulsar_ext._native.results import Result
-    from pulsar_ext.ids.message_id import MessageId
-    from pulsar_ext.produce.outcome import SentMany
-
 
 _OK = pulsar.Result.Ok
 
@@ -64,11 +58,7 @@ class Producer(Closable, AsyncProducerHandle, Generic[T]):
         """Publish a message and wait until it is persisted, with the official arguments.
 
         If the queue is full and `block_if_queue_full` is set, it waits for room without blocking the loop. A cancelled
-        send may still be persisted.
-
-        Raises:
-            PulsarException: the official error.
-            DuplicateMessage: with deduplication, the topic already has the message.
+        send may still be persisted. With deduplication, it raises `DuplicateMessage` if the topic has the message.
         """
         options = named_options(args, kwargs)
         if options.get("disable_replication", False) is None:
@@ -107,11 +97,7 @@ class Producer(Closable, AsyncProducerHandle, Generic[T]):
         self._flushed = max(self._flushed, left)
 
     async def close(self) -> None:
-        """Send all waiting messages and the open batch, wait until they are persisted, and close.
-
-        Raises:
-            PulsarException: `AlreadyClosed` if it is already closed, as officially.
-        """
+        """Send all messages, wait until they are persisted, and close; a second close raises `AlreadyClosed`."""
         if self.blocking.sender.closed:
             raise error_of(pulsar.Result.AlreadyClosed)
         await self._complete_queued_()

@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Iterator
 from operator import attrgetter
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from pulsar_ext._native.handles import AsyncReaderHandle
+from pulsar_ext.ids.message_id import MessageId
+from pulsar_ext.key_shared.reader_group import GroupReader
+from pulsar_ext.message import Message
 from pulsar_ext.reader import Reader as BlockingReader
 from pulsar_ext.reading import Reading as BlockingReading
 from pulsar_ext.schema.typed import T
 from pulsar_ext.table_view import TableView as BlockingTableView
 from pulsar_ext.topics_reader.reader import TopicsReader
 
-from ._executor import Closing, forwarded
+from ._executor import Closing, Executor, forwarded
 from ._receiving import AsyncSeeking
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from pulsar_ext.ids.message_id import MessageId
-    from pulsar_ext.key_shared.reader_group import GroupReader
-    from pulsar_ext.message import Message
-
-    from ._executor import Executor
-
 
 _ARRIVING_SECONDS = 0.05
 """Time in seconds for a message to get from the C++ queue to this one: another thread screens its key."""
@@ -42,14 +36,7 @@ class Reader(AsyncSeeking[T], AsyncReaderHandle):
         self._begin(blocking, executor, attrgetter("read_next_async") if plain else None, blocking.read_next)
 
     async def read_next(self, timeout_millis: int | None = None) -> Message[T]:
-        """Read one message. Cancelling loses no message: the next caller gets it.
-
-        Args:
-            timeout_millis: the timeout in milliseconds; None waits forever.
-
-        Raises:
-            PulsarException: `Timeout` or `AlreadyClosed`.
-        """
+        """Read one message, with the timeout and the errors of `Consumer.receive()`; cancelling loses no message."""
         return await self._receive(timeout_millis)
 
     async def read_many(self, max_messages: int, timeout_millis: int | None = None) -> list[Message[T]]:

@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
+from pulsar_ext.message import Message
+from pulsar_ext.request.envelope import Answer
+from pulsar_ext.request.replier import Replying, ReplyProducers
+from pulsar_ext.request.requester import Exchange
 from pulsar_ext.request.requester import Requester as BlockingRequester
 
-from ._executor import Closable, Closing
-from ._loop_bridge import running_loop_bridge
+from ._executor import Closable, Closing, Executor, running_loop_bridge
 from ._processing import drive
+from .consumer import Consumer
 from .errors import translated, translating
-
-if TYPE_CHECKING:
-    from pulsar_ext.message import Message
-    from pulsar_ext.request.envelope import Answer
-    from pulsar_ext.request.replier import Replying, ReplyProducers
-    from pulsar_ext.request.requester import Exchange
-
-    from ._executor import Executor
-    from .consumer import Consumer
 
 
 class Replies:

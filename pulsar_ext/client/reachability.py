@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING
 
 import pulsar
 
+from pulsar_ext._native.schemas import text_of
 from pulsar_ext.errors import AdminError, PulsarExtError, SchemaMismatch
 from pulsar_ext.ids.topic_name import TopicName
-from pulsar_ext.schema.reading import SchemaText, explain
+from pulsar_ext.schema.reading import explain
 from pulsar_ext.schema.typed import TypedSchema
 
 if TYPE_CHECKING:
@@ -153,11 +154,11 @@ def schema_error_details(
         lines = [one.strip() for one in str(error).splitlines() if one.strip()]
         rejection = lines[0].removeprefix("Pulsar error: ") if lines else "IncompatibleSchema"
         found: list[str] = []
-        info = schema.schema_info()
+        ours = text_of(schema.schema_info())
         for topic in _names(topics):
             topic_schema = interruptible.schema_of(topic)
             if topic_schema is not None:
-                found += explain(SchemaText(info.schema_type().name, info.schema()), SchemaText(*topic_schema))
+                found += explain(ours, topic_schema)
         shown = "; ".join(found) or "none from its latest schema: an older one, or the strategy, forbids this"
         raise SchemaMismatch(
             f"The broker rejects {schema} for {topics} ({rejection}). The differences: {shown}. Nothing was opened.",

@@ -11,8 +11,8 @@ from pulsar_ext.errors import MissingExtra
 with MissingExtra.named("faststream", "pulsar_ext.faststream"):
     from .annotations import PulsarMessage
     from .broker import PulsarBroker
-    from .response import PulsarResponse
-    from .router import PulsarPublisher, PulsarRoute, PulsarRouter
+    from .publisher import PulsarResponse
+    from .registrator import PulsarPublisher, PulsarRoute, PulsarRouter
     from .testing import TestPulsarBroker
 
 __all__ = [

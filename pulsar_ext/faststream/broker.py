@@ -6,11 +6,16 @@ import asyncio
 import logging
 import os
 import re
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from types import TracebackType
+from typing import Annotated, Any, Final, Unpack
 
 import pulsar
 from fast_depends import Provider, dependency_provider
+from fast_depends.dependencies import Dependant
+from fast_depends.library.serializer import SerializerProto
 from faststream import Context
+from faststream._internal.basic_types import LoggerProto, SendableMessage
 from faststream._internal.broker import BrokerUsecase
 from faststream._internal.configs import UnderlyingDriverAnnotation, UnderlyingDriverAnnotations
 from faststream._internal.constants import EMPTY
@@ -18,39 +23,30 @@ from faststream._internal.context import ContextRepo
 from faststream._internal.di import FastDependsConfig
 from faststream._internal.logger import DefaultLoggerStorage, make_logger_state
 from faststream._internal.logger.logging import get_broker_logger
+from faststream._internal.parser import CodecProto
+from faststream._internal.types import CustomCallable, IdGenerator
 from faststream.message import gen_cor_id
-from faststream.specification.schema import BrokerSpec
+from faststream.middlewares import AckPolicy
+from faststream.specification.schema import BrokerSpec, Tag, TagDict
 
+from pulsar_ext.admin import PulsarAdmin
 from pulsar_ext.asyncio import Client
+from pulsar_ext.ids.message_id import MessageId
 from pulsar_ext.request.envelope import in_same_namespace
 
-from .config import PulsarBrokerConfig, check_ack_policy, check_client_options, check_producer_options
+from .config import (
+    Middlewares,
+    Options,
+    PulsarBrokerConfig,
+    check_ack_policy,
+    check_client_options,
+    check_producer_options,
+)
 from .message import PulsarMessage, Raw
-from .publisher import PulsarPublisher
+from .publisher import PublishOptions, PulsarPublishCommand, PulsarPublisher, SendOptions
 from .registrator import PulsarRegistrator
-from .response import PulsarPublishCommand
 from .sender import PulsarSender
 from .subscriber import PulsarSubscriber
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-    from types import TracebackType
-    from typing import Unpack
-
-    from fast_depends.dependencies import Dependant
-    from fast_depends.library.serializer import SerializerProto
-    from faststream._internal.basic_types import LoggerProto, SendableMessage
-    from faststream._internal.parser import CodecProto
-    from faststream._internal.types import BrokerMiddleware, CustomCallable, IdGenerator
-    from faststream.middlewares import AckPolicy
-    from faststream.specification.schema import Tag, TagDict
-
-    from pulsar_ext.admin import PulsarAdmin
-    from pulsar_ext.ids.message_id import MessageId
-
-    from .config import Options
-    from .response import PublishOptions, SendOptions
-
 
 _ID_WIDTH: Final = 10
 _LONGEST_ID: Final = 200
@@ -133,7 +129,7 @@ class PulsarBroker(  # pyright: ignore[reportIncompatibleMethodOverride]  # as i
         parser: CustomCallable | None = None,
         codec: CodecProto | None = None,
         dependencies: Sequence[Dependant] = (),
-        middlewares: Sequence[BrokerMiddleware[Any, Any]] = (),
+        middlewares: Middlewares = (),
         routers: Iterable[PulsarRegistrator] = (),
         ack_policy: AckPolicy = EMPTY,
         id_generator: IdGenerator = gen_cor_id,
@@ -310,11 +306,7 @@ class PulsarBroker(  # pyright: ignore[reportIncompatibleMethodOverride]  # as i
         return reply
 
     def check_publishers(self) -> None:
-        """Check the options of each publisher with those of the broker, as the opening of a producer does.
-
-        Raises:
-            SetupError: they are incompatible.
-        """
+        """Check each publisher's options with the broker's, as an opening does; raise `SetupError`."""
         for publisher in self.publishers:
             if isinstance(publisher, PulsarPublisher):
                 check_producer_options(self._sender.options_of(publisher.producer_options))

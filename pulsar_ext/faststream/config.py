@@ -7,9 +7,9 @@ import dataclasses
 import difflib
 import inspect
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import pulsar
 from faststream._internal.configs import (
@@ -20,6 +20,7 @@ from faststream._internal.configs import (
     SubscriberUsecaseConfig,
 )
 from faststream._internal.constants import EMPTY
+from faststream._internal.types import BrokerMiddleware
 from faststream.exceptions import IncorrectState, SetupError
 from faststream.middlewares import AckPolicy
 
@@ -33,11 +34,10 @@ from pulsar_ext.intercept.chain import ConsumerChain, ProducerChain
 from pulsar_ext.redelivery.tracker import RedeliveryOptions
 from pulsar_ext.request.envelope import in_same_namespace
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
 Options: TypeAlias = Mapping[str, Any]
 """Arguments of a method of the client, by name."""
+Middlewares: TypeAlias = "Sequence[BrokerMiddleware[Any, Any]]"
+"""Middlewares of a broker or a router."""
 
 
 @dataclass(frozen=True, slots=True)

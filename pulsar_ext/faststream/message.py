@@ -6,25 +6,20 @@ recognized too, so that a handler can reply to it: see docs/request.md.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
+from faststream._internal.basic_types import DecodedMessage
 from faststream.message import StreamMessage, decode_message
+from faststream.response import PublishCommand
 
+from pulsar_ext.asyncio import Consumer
 from pulsar_ext.asyncio._processing import drive
 from pulsar_ext.errors import InvalidUse
 from pulsar_ext.message import Message
 from pulsar_ext.process.processing import redelivery_steps
 from pulsar_ext.request.envelope import CORRELATION, REPLY_TOPIC
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from faststream._internal.basic_types import DecodedMessage
-    from faststream.response import PublishCommand
-
-    from pulsar_ext.asyncio import Consumer
-
 
 _CONTENT_TYPE: Final = "content-type"
 _CORRELATION_ID: Final = "correlation_id"
@@ -159,10 +154,7 @@ async def acknowledge(consumer: Consumer[bytes], raw_message: Raw) -> None:
 
 
 async def redeliver(consumer: Any, raw_message: Raw) -> None:
-    """Request redelivery of a message, or of each message of a batch.
-
-    A message for which the subscription's backoff raises gets the delay of a first delivery.
-    """
+    """Request redelivery of each message; one for which the backoff raises gets the delay of a first delivery."""
     for message in each_of(raw_message):
         await drive(redelivery_steps(consumer, message))
 

@@ -11,7 +11,7 @@ from pulsar_ext.errors import MissingExtra
 
 from .config import full_topic
 from .message import Raw, each_of
-from .response import PulsarPublishCommand
+from .publisher import PulsarPublishCommand
 
 with MissingExtra.named("faststream", "pulsar_ext.faststream.opentelemetry"):
     from faststream.opentelemetry import TelemetrySettingsProvider

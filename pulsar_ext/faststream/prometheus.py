@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from faststream._internal.constants import EMPTY
@@ -10,15 +11,13 @@ from pulsar_ext.errors import MissingExtra
 
 from .config import full_topic
 from .message import Raw, each_of
-from .response import PulsarPublishCommand
+from .publisher import PulsarPublishCommand
 
 with MissingExtra.named("faststream", "pulsar_ext.faststream.prometheus"):
     from faststream.prometheus import MetricsSettingsProvider
     from faststream.prometheus.middleware import PrometheusMiddleware
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from faststream.message import StreamMessage
     from faststream.prometheus import ConsumeAttrs
     from prometheus_client import CollectorRegistry

@@ -1,20 +1,31 @@
-"""Decorators of brokers and routers, `subscriber()` and `publisher()`, and their AsyncAPI specifications."""
+"""Declarations of subscribers and publishers: decorators of brokers and routers, routes, and AsyncAPI descriptions."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+import inspect
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import ClassVar, TypeVar, cast
 
+from fast_depends.dependencies import Dependant
+from faststream._internal.broker import BrokerRouter
 from faststream._internal.broker.registrator import Registrator
+from faststream._internal.broker.router import ArgsContainer, SubscriberRoute
 from faststream._internal.constants import EMPTY
 from faststream._internal.endpoint.publisher import PublisherSpecification
 from faststream._internal.endpoint.subscriber import SubscriberSpecification
 from faststream._internal.endpoint.subscriber.call_item import CallsCollection
+from faststream._internal.parser import CodecProto
+from faststream._internal.types import CustomCallable
 from faststream.exceptions import SetupError
+from faststream.middlewares import AckPolicy
 from faststream.specification.asyncapi.utils import resolve_payloads
 from faststream.specification.schema import Message, Operation, PublisherSpec, SubscriberSpec
 from pulsar import ConsumerType
 
 from .config import (
+    Middlewares,
+    Options,
     PulsarBrokerConfig,
     PulsarPublisherConfig,
     PulsarSubscriberConfig,
@@ -23,54 +34,35 @@ from .config import (
     check_producer_options,
 )
 from .message import Raw
-from .publisher import PulsarBatchPublisher, PulsarPublisher
+from .publisher import PulsarBatchPublisher
+from .publisher import PulsarPublisher as Publisher
 from .subscriber import PulsarSubscriber
-
-if TYPE_CHECKING:
-    import re
-    from collections.abc import Mapping, Sequence
-
-    from fast_depends.dependencies import Dependant
-    from faststream._internal.parser import CodecProto
-    from faststream._internal.types import BrokerMiddleware, CustomCallable
-    from faststream.middlewares import AckPolicy
-
-    from .config import Options
-
 
 SpecT = TypeVar("SpecT", SubscriberSpec, PublisherSpec)
 
 
-class PulsarSubscriberSpecification(SubscriberSpecification[PulsarBrokerConfig, PulsarSubscriberConfig]):
-    """Specification of a subscriber."""
-
+class _PulsarSubscriberSpecification(SubscriberSpecification[PulsarBrokerConfig, PulsarSubscriberConfig]):
     @property
     def channel_labels(self) -> list[str]:
-        """Topics, each once, or the pattern."""
         return list(dict.fromkeys(self.config.topics.each(self._outer_config.prefix)))
 
     def get_schema(self) -> dict[str, SubscriberSpec]:
-        """Return a channel for each topic."""
         payload, labels = resolve_payloads(self.get_payloads()), self.channel_labels
         keys = {self._channel_key(label, split=len(labels) > 1): label for label in labels}
         return {key: _channel(SubscriberSpec, key, keys[key], self.description, payload) for key in keys}
 
 
-class PulsarPublisherSpecification(PublisherSpecification[PulsarBrokerConfig, PulsarPublisherConfig]):
-    """Specification of a publisher."""
-
+class _PulsarPublisherSpecification(PublisherSpecification[PulsarBrokerConfig, PulsarPublisherConfig]):
     @property
     def name(self) -> str:
-        """Title of the publisher, or its topic."""
         return self.config.title_ or f"{self.config.prefixed_topic}:Publisher"
 
     def get_schema(self) -> dict[str, PublisherSpec]:
-        """Return the publisher's channel."""
         payload, topic = resolve_payloads(self.get_payloads(), "Publisher"), self.config.prefixed_topic
         return {self.name: _channel(PublisherSpec, self.name, topic, self.config.description_, payload)}
 
 
-def _channel(kind: type[SpecT], key: str, address: str, description: str | None, payload: dict[str, Any]) -> SpecT:
+def _channel(kind: type[SpecT], key: str, address: str, description: str | None, payload: dict[str, object]) -> SpecT:
     operation = Operation(message=Message(title=f"{key}:Message", payload=payload), bindings=None)
     return kind(address=address, description=description, operation=operation, bindings=None)
 
@@ -78,7 +70,7 @@ def _channel(kind: type[SpecT], key: str, address: str, description: str | None,
 class PulsarRegistrator(Registrator[Raw, PulsarBrokerConfig]):
     """Common part of a broker and a router."""
 
-    def subscriber(  # type: ignore[override]  # as in each of FastStream's brokers
+    def subscriber(  # type: ignore[override]  # noqa: D417  # as in each of FastStream's brokers
         self,
         topic: str | Sequence[str] | re.Pattern[str],
         *,
@@ -97,7 +89,7 @@ class PulsarRegistrator(Registrator[Raw, PulsarBrokerConfig]):
         title: str | None = None,
         description: str | None = None,
         include_in_schema: bool = True,
-        **consumer_options: Any,
+        **consumer_options: object,
     ) -> PulsarSubscriber:
         """Declare a subscriber; use it as the decorator of its handler.
 
@@ -112,17 +104,11 @@ class PulsarRegistrator(Registrator[Raw, PulsarBrokerConfig]):
             ack_policy: the action for a message whose handler raised, see docs/how-to/faststream.md. By default
                 `AckPolicy.NACK_ON_ERROR`: it is redelivered.
             no_reply: true to send no replies.
-            dependencies: as in FastStream.
-            parser: as in FastStream.
-            decoder: as in FastStream.
-            codec: as in FastStream.
-            persistent: true if the broker keeps a reference to the subscriber.
-            title: for AsyncAPI.
-            description: for AsyncAPI.
-            include_in_schema: for AsyncAPI.
             **consumer_options: any other argument of `pulsar_ext.asyncio.Client.subscribe()`, such as
                 `initial_position`, `negative_ack_redelivery_delay_ms` and `dead_letter_policy`. With a dead letter
                 policy `enable_retry` is True by default, except for patterns.
+
+        All other arguments are those of FastStream's subscribers.
 
         Raises:
             SetupError: an argument is invalid, unknown, or has another name here.
@@ -146,13 +132,13 @@ class PulsarRegistrator(Registrator[Raw, PulsarBrokerConfig]):
             _outer_config=outer,
             _ack_policy=ack_policy,
         )
-        created = PulsarSubscriber(config, PulsarSubscriberSpecification(outer, config, calls), calls)
+        created = PulsarSubscriber(config, _PulsarSubscriberSpecification(outer, config, calls), calls)
         super().subscriber(created, persistent=persistent)
         return created.add_call(
             parser_=parser or self._parser, decoder_=decoder or self._decoder, dependencies_=dependencies, codec_=codec
         )
 
-    def publisher(  # type: ignore[override]  # as in each of FastStream's brokers
+    def publisher(  # type: ignore[override]  # noqa: D417  # as in each of FastStream's brokers
         self,
         topic: str,
         *,
@@ -166,7 +152,7 @@ class PulsarRegistrator(Registrator[Raw, PulsarBrokerConfig]):
         description: str | None = None,
         schema: object = None,
         include_in_schema: bool = True,
-    ) -> PulsarPublisher:
+    ) -> Publisher:
         """Declare a publisher; the return value of a handler that it decorates is published.
 
         Args:
@@ -177,17 +163,15 @@ class PulsarRegistrator(Registrator[Raw, PulsarBrokerConfig]):
             reply_to: the topic for replies.
             producer_options: arguments of `pulsar_ext.asyncio.Client.create_producer()` for the publisher's own
                 producer, added to the broker's; without them it shares the producer of `broker.publish()`.
-            persistent: true if the broker keeps a reference to the publisher.
-            title: for AsyncAPI.
-            description: for AsyncAPI.
             schema: for AsyncAPI, if it differs from the handler's return type.
-            include_in_schema: for AsyncAPI.
+
+        All other arguments are those of FastStream's publishers.
 
         Raises:
             SetupError: one of the `producer_options` is invalid or unknown.
         """
         check_producer_options(producer_options)
-        outer, kind = cast("PulsarBrokerConfig", self.config), PulsarBatchPublisher if batch else PulsarPublisher
+        outer, kind = cast("PulsarBrokerConfig", self.config), PulsarBatchPublisher if batch else Publisher
         config = PulsarPublisherConfig(
             topic=topic,
             key=key,
@@ -200,31 +184,20 @@ class PulsarRegistrator(Registrator[Raw, PulsarBrokerConfig]):
             include_in_schema=include_in_schema,
             _outer_config=outer,
         )
-        created = kind(config, PulsarPublisherSpecification(outer, config))
+        created = kind(config, _PulsarPublisherSpecification(outer, config))
         super().publisher(created, persistent=persistent)
         return created
 
     def include_router(
         self,
-        router: Registrator[Raw, Any],
+        router: Registrator[Raw, PulsarBrokerConfig],
         *,
         prefix: str = "",
         dependencies: Sequence[Dependant] = (),
-        middlewares: Sequence[BrokerMiddleware[Any, Any]] = (),
+        middlewares: Middlewares = (),
         include_in_schema: bool | None = None,
     ) -> None:
-        """Include a router's subscribers and publishers.
-
-        Args:
-            router: a `PulsarRouter`.
-            prefix: added before its topics, such as `"orders."` or `"tenant/namespace/"`.
-            dependencies: of its handlers.
-            middlewares: around them.
-            include_in_schema: for AsyncAPI.
-
-        Raises:
-            SetupError: it is another broker's router.
-        """
+        """Include a `PulsarRouter`, with a prefix before its topics, such as `"orders."` or `"tenant/namespace/"`."""
         if not isinstance(router, PulsarRegistrator):
             raise SetupError(f"A PulsarBroker includes a PulsarRouter, not {type(router).__name__}.")
         super().include_router(
@@ -233,4 +206,92 @@ class PulsarRegistrator(Registrator[Raw, PulsarBrokerConfig]):
             dependencies=dependencies,
             middlewares=middlewares,
             include_in_schema=include_in_schema,
+        )
+
+
+def _arguments_of(method: Callable[..., object]) -> list[inspect.Parameter]:
+    return list(inspect.signature(method).parameters.values())[1:]
+
+
+class PulsarPublisher(ArgsContainer):
+    """Publisher of a `PulsarRoute`, with the arguments of `PulsarBroker.publisher()`, which are checked at once."""
+
+    __slots__ = ()
+    __signature__: ClassVar = inspect.Signature(_arguments_of(PulsarRegistrator.publisher))
+
+    def __init__(self, *args: object, **kwargs: object) -> None:
+        self.__signature__.bind(*args, **kwargs)
+        super().__init__(*args, **kwargs)
+
+
+class PulsarRoute(SubscriberRoute):
+    """Handler for `PulsarRouter(handlers=[…])`: `PulsarRoute(handle, "orders", subscription="billing")`.
+
+    Args:
+        call: the handler.
+        *args: the arguments of `PulsarBroker.subscriber()`.
+        publishers: the publishers of its return value, each a `PulsarPublisher`.
+        **kwargs: the arguments of `PulsarBroker.subscriber()`.
+
+    Raises:
+        TypeError: an argument is missing.
+    """
+
+    __slots__ = ()
+    __signature__: ClassVar = inspect.Signature(
+        [
+            inspect.Parameter("call", inspect.Parameter.POSITIONAL_OR_KEYWORD),
+            *(one for one in _arguments_of(PulsarRegistrator.subscriber) if one.kind is not one.VAR_KEYWORD),
+            inspect.Parameter("publishers", inspect.Parameter.KEYWORD_ONLY, default=()),
+            inspect.Parameter("consumer_options", inspect.Parameter.VAR_KEYWORD),
+        ]
+    )
+
+    def __init__(
+        self, call: Callable[..., object], *args: object, publishers: Iterable[PulsarPublisher] = (), **kwargs: object
+    ) -> None:
+        self.__signature__.bind(call, *args, publishers=publishers, **kwargs)
+        super().__init__(call, *args, publishers=publishers, **kwargs)
+
+
+class PulsarRouter(  # pyright: ignore[reportIncompatibleMethodOverride]  # as in each of FastStream's brokers
+    PulsarRegistrator, BrokerRouter[Raw, PulsarBrokerConfig]
+):
+    """Declarations of subscribers and publishers for `broker.include_router()`.
+
+    Args:
+        prefix: added before their topics, such as `"orders."` or `"tenant/namespace/"`.
+        handlers: subscribers declared without a decorator.
+        ack_policy: of its subscribers without their own. As in FastStream, subscribers declared before a broker
+            includes the router do not use the broker's.
+
+    All other arguments are those of FastStream's routers.
+    """
+
+    def __init__(
+        self,
+        prefix: str = "",
+        handlers: Iterable[SubscriberRoute] = (),
+        *,
+        dependencies: Sequence[Dependant] = (),
+        middlewares: Middlewares = (),
+        routers: Iterable[PulsarRegistrator] = (),
+        parser: CustomCallable | None = None,
+        decoder: CustomCallable | None = None,
+        ack_policy: AckPolicy = EMPTY,
+        include_in_schema: bool | None = None,
+    ) -> None:
+        check_ack_policy(ack_policy)
+        super().__init__(
+            handlers=handlers,
+            routers=routers,
+            config=PulsarBrokerConfig(
+                prefix=prefix,
+                broker_dependencies=dependencies,
+                broker_middlewares=middlewares,
+                broker_parser=parser,
+                broker_decoder=decoder,
+                ack_policy=ack_policy,
+                include_in_schema=include_in_schema,
+            ),
         )

@@ -5,35 +5,28 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 import pulsar
+from fast_depends.library.serializer import SerializerProto
 from faststream._internal.endpoint.utils import ParserComposition
 from faststream._internal.parser import BatchCodecProto, CodecProto, DefaultCodec
 from faststream._internal.producer import ProducerProto
+from faststream._internal.types import AsyncCallable, CustomCallable
 
+from pulsar_ext.asyncio import Client, Producer, Requester
 from pulsar_ext.errors import InvalidUse, NoReply
+from pulsar_ext.ids.message_id import MessageId
 from pulsar_ext.ids.topic_name import TopicName
+from pulsar_ext.message import Message
 
-from .config import check_producer_options
+from .config import Options, PulsarBrokerConfig, check_producer_options
 from .message import PulsarParser, properties_of
-from .response import PulsarPublishCommand
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping
-    from contextlib import AbstractAsyncContextManager
-
-    from fast_depends.library.serializer import SerializerProto
-    from faststream._internal.types import AsyncCallable, CustomCallable
-
-    from pulsar_ext.asyncio import Client, Producer, Requester
-    from pulsar_ext.ids.message_id import MessageId
-    from pulsar_ext.message import Message
-
-    from .config import Options, PulsarBrokerConfig
-
+from .publisher import PulsarPublishCommand
 
 _IDLE_SECONDS: Final = 60.0
 
@@ -59,10 +52,7 @@ class _Opened(Generic[EndpointT]):
 
 
 class EndpointPool(Generic[EndpointT]):
-    """Pool of producers or requesters, opened on first use, once for all waiting tasks, and closed after a minute idle.
-
-    Closing lets the broker delete an idle topic, and reply topics are many.
-    """
+    """Pool of producers or requesters, opened once, and closed after an idle minute: the broker deletes idle topics."""
 
     def __init__(self, is_closed: Callable[[EndpointT], bool], clock: Callable[[], float] = time.monotonic) -> None:
         self._is_closed, self._clock = is_closed, clock
@@ -70,10 +60,7 @@ class EndpointPool(Generic[EndpointT]):
 
     @contextlib.asynccontextmanager
     async def use(self, name: Hashable, opening: Callable[[], Awaitable[EndpointT]]) -> AsyncIterator[EndpointT]:
-        """Yield the endpoint of a name, for the duration of a block.
-
-        If the opening fails, its error is raised, and the next use opens it again.
-        """
+        """Yield the endpoint of a name for a block; a failed opening raises, and is repeated by the next use."""
         known = self._known.get(name)
         if known is None or known.has_failed or (known.opening.done() and self._is_closed(known.opening.result())):
             known = self._known[name] = _Opened(opening, asyncio.ensure_future(opening()))
@@ -172,10 +159,7 @@ class PulsarSender(EncodingProducer):
             return await producer.send(content, properties=properties, **cmd.send_options())
 
     async def publish_batch(self, cmd: PulsarPublishCommand) -> list[MessageId]:
-        """Publish several messages in their order, and return their ids once all of them are persisted.
-
-        Each message is sent, even if others fail; then the first error is raised.
-        """
+        """Publish messages in order, each even if others fail; return their ids, or raise the first error."""
         ready = await self.encoded_batch(cmd)
         async with self._producer(cmd) as producer:
             options = cmd.send_options()
@@ -188,13 +172,17 @@ class PulsarSender(EncodingProducer):
 
     async def request(self, cmd: PulsarPublishCommand) -> Message:
         """Publish a request, and return the first reply."""
-        options = _requester_options(cmd.reply_topic or self._reply_topic, cmd.destination)
+        reply_topic = cmd.reply_topic or self._reply_topic
+        options: Options = {}
+        if reply_topic is not None:
+            # A stable name, which the next start reuses, and a different one per requested topic.
+            subscription = "requester-" + str(TopicName.parse(cmd.destination)).replace("/", ":")
+            options = {"reply_topic": reply_topic, "subscription_name": subscription}
         opening = partial(self.config.client.requester, cmd.destination, **options)
-        name = cmd.destination, options.get("reply_topic")
         content, properties = await self.encoded(cmd, cmd.body)
         more, timeout_ms = cmd.send_options(), max(1, round(cmd.timeout * 1000))
         try:
-            async with self._requesters.use(name, opening) as requester:
+            async with self._requesters.use((cmd.destination, reply_topic), opening) as requester:
                 return await requester.request(content, timeout_ms=timeout_ms, properties=properties, **more)
         except NoReply as error:
             raise TimeoutError(f"The request to {cmd.destination!r} has no reply within {cmd.timeout} s.") from error
@@ -211,16 +199,3 @@ class PulsarSender(EncodingProducer):
 
     async def _open_producer(self, client: Client, topic: str, own: Options | None) -> Producer[bytes]:
         return await client.create_producer(topic, **self.options_of(own))
-
-
-def _requester_options(reply_topic: str | None, requested: str) -> Options:
-    """Return the options of the requester of one topic.
-
-    Its subscription has a stable name, so that the next start reuses it, and a different one per requested topic.
-    """
-    if reply_topic is None:
-        return {}
-    return {
-        "reply_topic": reply_topic,
-        "subscription_name": "requester-" + str(TopicName.parse(requested)).replace("/", ":"),
-    }

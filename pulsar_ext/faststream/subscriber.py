@@ -9,18 +9,27 @@ import asyncio
 import contextlib
 import logging
 import time
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextvars import ContextVar
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, cast
+from types import TracebackType
+from typing import Any, Final, cast
 
 import pulsar
 from faststream import BaseMiddleware
+from faststream._internal.basic_types import AsyncFuncAny
+from faststream._internal.context import ContextRepo
+from faststream._internal.endpoint.publisher import PublisherProto
 from faststream._internal.endpoint.subscriber import SubscriberSpecification, SubscriberUsecase
+from faststream._internal.endpoint.subscriber.call_item import CallsCollection
 from faststream._internal.endpoint.utils import process_msg
+from faststream._internal.types import BrokerMiddleware
 from faststream.exceptions import AckMessage, HandlerException, IncorrectState, NackMessage, RejectMessage, SkipMessage
+from faststream.message import StreamMessage
 from faststream.middlewares import AckPolicy
 
 from pulsar_ext._native.results import POLL_MILLIS, raise_result
+from pulsar_ext.asyncio import Consumer
 from pulsar_ext.asyncio._processing import finish_batches
 from pulsar_ext.message import handled_in
 from pulsar_ext.process.processing import BegunBatches
@@ -28,19 +37,6 @@ from pulsar_ext.process.processing import BegunBatches
 from .config import PulsarBrokerConfig, PulsarSubscriberConfig, check_consumer_options
 from .message import PulsarMessage, PulsarParser, Raw, Rejection, each_of, redeliver
 from .publisher import PulsarReplyPublisher
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
-    from types import TracebackType
-
-    from faststream._internal.basic_types import AsyncFuncAny
-    from faststream._internal.context import ContextRepo
-    from faststream._internal.endpoint.publisher import PublisherProto
-    from faststream._internal.endpoint.subscriber.call_item import CallsCollection
-    from faststream._internal.types import BrokerMiddleware
-    from faststream.message import StreamMessage
-
-    from pulsar_ext.asyncio import Consumer
 
 
 class ExceptionAcknowledger(BaseMiddleware):
@@ -113,8 +109,7 @@ class PulsarSubscriber(SubscriberUsecase[Raw]):
         specification: SubscriberSpecification[Any, Any],
         calls: CallsCollection[Raw],
     ) -> None:
-        self.topics, self.subscription = config.topics, config.subscription
-        self._type, self._max_workers = config.subscription_type, config.max_workers
+        self.topics, self.subscription, self._type = config.topics, config.subscription, config.subscription_type
         self._max_records = config.max_records
         has_letters = config.options.get("dead_letter_policy") is not None
         self._options = {"enable_retry": has_letters and not config.topics.is_pattern, **config.options}
@@ -130,7 +125,7 @@ class PulsarSubscriber(SubscriberUsecase[Raw]):
         self._consumer: Consumer[bytes] | None = None
         self._receiving: asyncio.Task[None] | None = None
         self._handling: set[asyncio.Task[None]] = set()
-        self._slots = asyncio.Semaphore(self._max_workers)
+        self._slots = asyncio.Semaphore(config.max_workers)
         self._batches: BegunBatches | None = None
 
     @property
@@ -153,11 +148,7 @@ class PulsarSubscriber(SubscriberUsecase[Raw]):
         return self.topics.include(topic, self._outer_config.prefix)
 
     async def start(self) -> None:
-        """Subscribe, and start to receive if there is a handler; a second call has no effect.
-
-        Raises:
-            pulsar.PulsarException: the broker rejected the subscription, or did not answer.
-        """
+        """Subscribe, and receive if there is a handler; a second call has no effect. Raise the broker's error."""
         if self._consumer is not None:
             return
         client = self._outer_config.client
@@ -176,17 +167,16 @@ class PulsarSubscriber(SubscriberUsecase[Raw]):
             self._receiving = asyncio.create_task(self._receive(consumer))
 
     async def stop(self) -> None:
-        """Stop as the class describes; a handler that calls it, or the broker's `stop()`, is not waited for.
-
-        A cancelled `stop()` waits no longer, but stops nevertheless.
-        """
+        """Stop as the class describes, even if cancelled; a handler that calls this or the broker's is not awaited."""
         receiving, self._receiving = self._receiving, None
         own, consumer, began = _own_task.get(), self._consumer, time.monotonic()
         if receiving is not None:
             receiving.cancel()  # loses no message
         try:
             if receiving is not None and consumer is not None and own not in self._handling:
-                await self._finish_batches(receiving, consumer)
+                await asyncio.wait([receiving])
+                if self._batches is not None and receiving.cancelled():  # the rest of each batch that was begun
+                    await finish_batches(self._batches, lambda: self._dispatch_one(consumer, POLL_MILLIS, most=1))
             patience = (self._outer_config.graceful_timeout or 0.0) - (time.monotonic() - began)
             if (others := self._handling - {own}) and patience > 0:
                 await asyncio.wait(others, timeout=patience)
@@ -203,13 +193,9 @@ class PulsarSubscriber(SubscriberUsecase[Raw]):
                 await self._close_consumer(consumer)
 
     async def get_one(self, *, timeout: float = 5.0) -> PulsarMessage | None:  # noqa: ASYNC109  # FastStream's signature
-        """Receive one message of a subscriber without handlers; acknowledge it with `await message.ack()`.
+        """Receive one message of a subscriber without handlers, None if none arrived in `timeout` seconds.
 
-        Return None if none arrived in `timeout` seconds.
-
-        Raises:
-            AssertionError: there are handlers, which receive the messages; as in FastStream's other brokers.
-            IncorrectState: the subscriber is not started.
+        Acknowledge it with `await message.ack()`. If there are handlers, `AssertionError` is raised, as in FastStream.
         """
         try:
             raw = await self._take(self._own_consumer(), round(timeout * 1000))
@@ -265,12 +251,6 @@ class PulsarSubscriber(SubscriberUsecase[Raw]):
         self._handling.add(task)
         task.add_done_callback(self._handling.discard)
         task.add_done_callback(lambda _: self._slots.release())
-
-    async def _finish_batches(self, receiving: asyncio.Task[None], consumer: Consumer[bytes]) -> None:
-        """Handle the rest of each batch that was begun, after receiving has ended."""
-        await asyncio.wait([receiving])
-        if self._batches is not None and receiving.cancelled():
-            await finish_batches(self._batches, lambda: self._dispatch_one(consumer, POLL_MILLIS, most=1))
 
     async def _take(
         self, consumer: Consumer[bytes], timeout_millis: int | None = None, *, most: int | None = None

@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import itertools
 import uuid
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 from unittest.mock import AsyncMock, MagicMock
 
 import anyio
 import pulsar
 from faststream._internal.testing.broker import EnterType, TestBroker, change_producer
 from faststream.exceptions import SubscriberNotFound
+from faststream.response import Response
 
 from pulsar_ext._native.messages import InnerMessageBuilder
 from pulsar_ext.ids.message_id import MessageId
@@ -20,17 +22,10 @@ from pulsar_ext.ids.topic_name import TopicName
 from pulsar_ext.message import Message, received
 
 from .broker import PulsarBroker
-from .response import PulsarPublishCommand
+from .message import Raw
+from .publisher import PulsarPublishCommand, PulsarPublisher
 from .sender import EncodingProducer
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from faststream.response import Response
-
-    from .message import Raw
-    from .publisher import PulsarPublisher
-    from .subscriber import PulsarSubscriber
+from .subscriber import PulsarSubscriber
 
 _FOREVER_SECONDS = 1e9
 
@@ -79,8 +74,6 @@ class TestPulsarBroker(TestBroker[PulsarBroker, EnterType], broker=PulsarBroker)
 
 
 class _Loopback(EncodingProducer):
-    """Producer that passes published messages to the handlers."""
-
     def __init__(self, broker: PulsarBroker, brokers: Sequence[PulsarBroker]) -> None:
         super().__init__(broker.config.broker_parser, broker.config.broker_decoder)
         self.config, self._brokers = broker.config.broker_config, brokers

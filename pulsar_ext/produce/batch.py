@@ -98,9 +98,11 @@ class Batch:
     contents: Sequence[bytes] = ()
     callbacks: Sequence[SendCallback | None] = ()
     ids: Sequence[int] = ()
-    fields: Sequence[bytes] | None = None
+    fields: Sequence[bytes] = ()
     keys: bytes = b""
     """The key fields of the first message, which route the entry."""
+    all_keys: Sequence[bytes] = ()
+    """The key fields of each message without a callback."""
     entry_property: bytes = b""
     """An encoded property of the entry only, not of its messages; see `property_field`."""
     count: int = 0
@@ -122,9 +124,18 @@ class Batch:
     """The number of messages that the producer had accepted when this batch was pushed."""
 
     @classmethod
-    def of(cls, contents: Sequence[bytes], outcome: BulkOutcome, ids: Sequence[int]) -> Self:
-        """Return a full batch of messages without callbacks or options."""
-        return cls(contents=contents, ids=ids, outcome=outcome, count=len(contents))
+    def of(
+        cls,
+        contents: Sequence[bytes],
+        outcome: BulkOutcome,
+        ids: Sequence[int],
+        fields: Sequence[bytes] = (),
+        keys: Sequence[bytes] = (),
+    ) -> Self:
+        """Return a full batch of messages without callbacks, with the encoded options and keys of each."""
+        made = cls(contents=contents, ids=ids, fields=fields, all_keys=keys, count=len(contents), outcome=outcome)
+        made.keys = keys[0] if keys else b""
+        return made
 
     @classmethod
     def joined(cls, items: Iterable[Item]) -> Self:
@@ -144,13 +155,13 @@ class Batch:
         """Split the items into columns; no message joins after this."""
         if self.items and not self.count:
             self.contents, self.callbacks, self.ids, fields, keys = self.items.columns()
-            self.fields = fields if any(fields) else None
+            self.fields = fields if any(fields) else ()
             self.keys = keys[0]
             self.count = len(self.contents)
 
-    def payload(self) -> bytes | memoryview:
+    def payload(self) -> bytes:
         """Return the payload of its messages."""
-        return batch_payload(self.contents, self.ids, self.fields)
+        return batch_payload(self.contents, self.ids, self.fields or None)
 
     def entry(self) -> InnerMessage:
         """Return the C++ message that carries the batch."""
@@ -161,7 +172,11 @@ class Batch:
         """Return the first and the second half of a batch of at least two messages."""
         parts = (slice(None, self.count // 2), slice(self.count // 2, None))
         if self.outcome is not None:
-            return [Batch.of(self.contents[part], self.outcome, self.ids[part]) for part in parts]
+            columns = self.fields, self.all_keys
+            return [
+                Batch.of(self.contents[part], self.outcome, self.ids[part], *(column[part] for column in columns))
+                for part in parts
+            ]
         rows = list(zip(*self.items.columns(), strict=True))
         return [Batch.joined(rows[part]) for part in parts]
 

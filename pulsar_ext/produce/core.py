@@ -45,7 +45,7 @@ if TYPE_CHECKING or not core.IS_USED:
         """Return the payload of a batch; the arguments are those of `batch_parts`."""
         return b"".join(batch_parts(contents, ids, fields))
 
-    def entry_message(payload: bytes | memoryview, count: int, sequence_id: int, keys: bytes, /) -> InnerMessage:
+    def entry_message(payload: bytes, count: int, sequence_id: int, keys: bytes, /) -> InnerMessage:
         """Return the C++ message that is one entry of `count` messages; the arguments are those of `whole_batch`."""
         return batch_message(whole_batch((payload,), count, sequence_id, keys), count)
 

@@ -12,41 +12,24 @@ import json
 import struct
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, SupportsIndex
 
-import pulsar.schema
-
-from pulsar_ext._native.schemas import text_of, version_of
+from pulsar_ext._native.messages import InnerMessage
+from pulsar_ext._native.schemas import SchemaText, text_of, version_of
 from pulsar_ext.errors import SchemaMismatch
 
 from .avro_definition import shape_of_definition
-from .avro_schema import AvroReader
-from .json_values import parse_json
+from .avro_schema import avro_reader
+from .json_schema import parse_json
 from .key_value import inline_pair, parts_of, separated_pair
-from .reading import SchemaText
-from .typed import ByVersion
+from .typed import ByVersion, Official
 
 if TYPE_CHECKING:
-    from typing import SupportsIndex
-
     from google.protobuf.message import Message
-
-    from pulsar_ext._native.messages import InnerMessage
-
-    _Official = object  # the official class is untyped
-else:
-    _Official = pulsar.schema.Schema
 
 
 class GenericRecord(Mapping[str, Any]):
-    """The fields of a record by name; mirrors Java's `GenericRecord`.
-
-    Args:
-        fields: the values; nested records are dicts.
-        schema_type: `AVRO`, `JSON` or `PROTOBUF_NATIVE`.
-        definition: the definition of the writer's schema, as text.
-        schema_version: the version of that schema on its topic.
-    """
+    """The fields of a record, and type, definition and version of its schema; mirrors Java's `GenericRecord`."""
 
     __slots__ = ("_fields", "definition", "schema_type", "schema_version")
 
@@ -73,38 +56,20 @@ _DAY_MILLIS: Final = 24 * 60 * 60 * 1000
 _SECOND_NANOS: Final = 1_000_000_000
 
 
-class NanoDatetime(datetime):
+class _WithNanos:
+    nanosecond = 0
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[object, ...]:
+        """Return the arguments for copying and pickling, with the nanoseconds."""
+        return (*super().__reduce_ex__(protocol), vars(self))
+
+
+class NanoDatetime(_WithNanos, datetime):
     """A datetime with additional nanoseconds in `nanosecond`, which comparisons ignore."""
 
-    nanosecond = 0
 
-    @classmethod
-    def of(cls, whole: datetime, nanosecond: int) -> Self:
-        """Return a datetime with 1 to 999 additional nanoseconds."""
-        made = cls.combine(whole.date(), whole.timetz())
-        made.nanosecond = nanosecond
-        return made
-
-    def __reduce_ex__(self, _: SupportsIndex) -> tuple[Callable[[datetime, int], Self], tuple[datetime, int]]:
-        """Return the arguments for copying and pickling."""
-        return type(self).of, (datetime.combine(self.date(), self.timetz()), self.nanosecond)
-
-
-class NanoTime(time):
+class NanoTime(_WithNanos, time):
     """A time with additional nanoseconds in `nanosecond`, which comparisons ignore."""
-
-    nanosecond = 0
-
-    @classmethod
-    def of(cls, whole: time, nanosecond: int) -> Self:
-        """Return a time with 1 to 999 additional nanoseconds."""
-        made = cls(whole.hour, whole.minute, whole.second, whole.microsecond)
-        made.nanosecond = nanosecond
-        return made
-
-    def __reduce_ex__(self, _: SupportsIndex) -> tuple[Callable[[time, int], Self], tuple[time, int]]:
-        """Return the arguments for copying and pickling."""
-        return type(self).of, (time(self.hour, self.minute, self.second, self.microsecond), self.nanosecond)
 
 
 def _read_as(form: str, convert: Callable[..., object] = lambda number: number) -> Callable[[bytes], object]:
@@ -115,7 +80,10 @@ def _read_as(form: str, convert: Callable[..., object] = lambda number: number) 
 def _point(seconds: int, nanos: int = 0, zone: tzinfo | None = UTC) -> datetime:
     micros, rest = divmod(nanos, 1000)
     found = (_EPOCH + timedelta(seconds=seconds, microseconds=micros)).replace(tzinfo=zone)
-    return NanoDatetime.of(found, rest) if rest else found
+    if rest:
+        found = NanoDatetime.combine(found.date(), found.timetz())
+        found.nanosecond = rest
+    return found
 
 
 def _point_of_millis(millis: int) -> datetime:
@@ -123,8 +91,12 @@ def _point_of_millis(millis: int) -> datetime:
 
 
 def _local_time(nanos: int) -> time:
-    found = _local(0, nanos)
-    return NanoTime.of(found.time(), found.nanosecond) if isinstance(found, NanoDatetime) else found.time()
+    point = _local(0, nanos)
+    if not isinstance(point, NanoDatetime):
+        return point.time()
+    found = NanoTime(point.hour, point.minute, point.second, point.microsecond)
+    found.nanosecond = point.nanosecond
+    return found
 
 
 def _local(days: int, nanos: int) -> datetime:
@@ -152,7 +124,7 @@ PRIMITIVES: Final[dict[str, Callable[[bytes], object]]] = {
 """Readers of payloads, by schema type."""
 
 
-def fields_reader(definition: dict[str, str]) -> Callable[[bytes], dict[str, object]]:
+def _fields_reader(definition: dict[str, str]) -> Callable[[bytes], dict[str, object]]:
     """Return a reader of a Protobuf message's fields, by Java's `ProtobufNativeSchemaData`."""
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory  # noqa: PLC0415  # only for Protobuf
 
@@ -183,7 +155,7 @@ def _plain(value: object) -> object:
     return _fields_of(value) if hasattr(value, "DESCRIPTOR") else value
 
 
-class AutoConsumeSchema(ByVersion[Any], _Official):
+class AutoConsumeSchema(ByVersion, Official):
     """Reads each message by its writer's schema, as a `GenericRecord`, a `KeyValue` or a plain value.
 
     A message without a schema version is read as bytes, as in Java.
@@ -193,16 +165,12 @@ class AutoConsumeSchema(ByVersion[Any], _Official):
         self._record_cls = object
         self._versions = {}
 
-    def cannot_read(self, _: str, __: Callable[[], tuple[str, str] | None], /) -> tuple[str, ...]:
+    def cannot_read(self, _: str, __: object, /) -> tuple[str, ...]:
         """Return no differences: any schema can be read."""
         return ()
 
     def encode(self, obj: object) -> bytes:
-        """Raise: this schema only reads.
-
-        Raises:
-            TypeError: always.
-        """
+        """Raise `TypeError`: this schema only reads."""
         raise TypeError(f"AutoConsumeSchema only reads, and cannot encode {type(obj).__name__}. Nothing was sent.")
 
     def decode(self, data: bytes) -> bytes:
@@ -210,13 +178,7 @@ class AutoConsumeSchema(ByVersion[Any], _Official):
         return data
 
     def decode_message(self, msg: Any) -> object:
-        """Return the value of a message.
-
-        Raises:
-            SchemaMismatch: the payload does not match its schema version.
-            pulsar.PulsarException: the broker did not return the schema version.
-            AdminRequired, AdminError: the admin API did not return it; it is needed for key-value schemas.
-        """
+        """Return the value of a message; raise if it does not match its schema version, or that is not found."""
         key = topic, version = msg.topic_name(), version_of(msg)
         if version < 0:
             return None if msg.has_null_value() else msg.data()
@@ -225,7 +187,7 @@ class AutoConsumeSchema(ByVersion[Any], _Official):
         return self._versions[key](msg)
 
     def _reader_of(self, topic: str, version: int) -> Callable[[InnerMessage], object]:
-        found = SchemaText(*text_of(self._client.get_schema_info(topic, version)))
+        found = text_of(self._client.get_schema_info(topic, version))
         if found.type != "KEY_VALUE":
             read = _reader(found, version)
             return lambda message: None if message.has_null_value() else read(message.data())
@@ -239,7 +201,6 @@ class AutoConsumeSchema(ByVersion[Any], _Official):
 
 
 def _reader(schema: SchemaText, version: int) -> Callable[[bytes], object]:
-    """Return a function that reads payloads of a schema."""
     text = schema.definition
 
     def record(fields: object) -> object:
@@ -248,12 +209,12 @@ def _reader(schema: SchemaText, version: int) -> Callable[[bytes], object]:
     match schema.type:
         case "AVRO":
             definition = json.loads(text)
-            avro: AvroReader[object] = AvroReader(definition, shape_of_definition(definition))
-            return lambda data: record(avro.read(data))
+            avro = avro_reader(definition, shape_of_definition(definition))
+            return lambda data: record(avro(data))
         case "JSON":
             return lambda data: record(parse_json(data))
         case "PROTOBUF_NATIVE":
-            protobuf = fields_reader(json.loads(text))
+            protobuf = _fields_reader(json.loads(text))
             return _checked_reader(lambda data: record(protobuf(data)), schema.type)
         case "STRING":
             return _checked_reader(bytes.decode, schema.type)

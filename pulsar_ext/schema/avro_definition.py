@@ -4,26 +4,19 @@ from __future__ import annotations
 
 import math
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from pulsar_ext.errors import InvalidUse
 
 from . import shapes
-
-if TYPE_CHECKING:
-    from .shapes import Definition
-
+from .shapes import Complex, Definition
 
 MARKED: Final = "value"
 """The field of a record as which a scalar is read."""
 
 
 def marked_branches(union: shapes.Union) -> tuple[shapes.Shape, ...]:
-    """Return the branches of a union for reading; fastavro reports the branch of a record, but not of a scalar.
-
-    So scalars that have one Python type, as `int` and `long`, are each read as a record with one field, whose encoding
-    is identical.
-    """
+    """Return the branches for reading: scalars with one Python type as records, whose branch fastavro reports."""
     kinds = [
         shapes.PYTHON_TYPES[branch.type] if isinstance(branch, shapes.Scalar) else None for branch in union.branches
     ]
@@ -163,7 +156,7 @@ def _shape(definition: Definition, space: str, known: dict[str, shapes.Shape]) -
     return _shape(kind, space, known)
 
 
-def _named(definition: dict[str, Any], name: str, known: dict[str, shapes.Shape]) -> shapes.Shape:
+def _named(definition: Complex, name: str, known: dict[str, shapes.Shape]) -> shapes.Shape:
     if definition["type"] == "fixed":
         meaning = None
         if definition.get("logicalType") == "decimal":

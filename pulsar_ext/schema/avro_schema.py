@@ -3,32 +3,24 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING, Any, Generic, overload
+from collections.abc import Callable
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, overload
 
 import pulsar.schema
 
 from pulsar_ext._native.records import raise_if_fields_lost, read_whole_avro, record_of_avro
-from pulsar_ext._native.schemas import SchemaType, begin_schema, reset_writer_schemas, writer_definition
+from pulsar_ext._native.schemas import Encoded, SchemaType, begin_schema, reset_writer_schemas, writer_definition
 from pulsar_ext.errors import InvalidUse, MissingExtra, SchemaMismatch
 
 from .avro_definition import Form, definition_of, shape_of_definition
 from .models import is_model, shape_of_model
 from .reading import reading_of
-from .shapes import InvalidValue, Writer
-from .typed import T, TypedSchema
+from .shapes import Convert, Definition, InvalidValue, Record, Shape, Writer
+from .typed import OfficialAvro, T, TypedSchema
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import ModuleType
-
-    from pulsar_ext._native.schemas import Encoded
     from pulsar_ext.admin import PulsarAdmin
-
-    from .shapes import Definition, Shape
-
-    _Official = object  # the official class is untyped
-else:
-    _Official = pulsar.schema.AvroSchema
 
 
 def _fastavro() -> ModuleType:
@@ -37,20 +29,16 @@ def _fastavro() -> ModuleType:
     return fastavro
 
 
-class AvroReader(Generic[T]):
-    """Reads values of one definition as a shape."""
+def avro_reader(definition: Definition, shape: Shape) -> Convert:
+    """Return a function that reads Avro bytes of a definition as values of a shape."""
+    read_avro, written = _fastavro().schemaless_reader, shape_of_definition(definition)
+    plain = _fastavro().parse_schema(definition_of(written, Form.READ))
+    convert, differences = reading_of(written, shape)
 
-    def __init__(self, definition: Definition, shape: Shape) -> None:
-        self._avro = _fastavro()
-        written = shape_of_definition(definition)
-        self._plain = self._avro.parse_schema(definition_of(written, Form.READ))
-        self._convert, self._differences = reading_of(written, shape)
-
-    def read(self, data: bytes) -> T:
-        """Return the value of Avro bytes."""
+    def read(data: bytes) -> object:
         buffer = io.BytesIO(data)
         try:
-            plain = self._avro.schemaless_reader(buffer, self._plain, None, return_named_type=True)
+            value = read_avro(buffer, plain, None, return_named_type=True)
             if remaining := len(data) - buffer.tell():
                 raise ValueError(f"{remaining} bytes remain")  # noqa: TRY301  # handled with other invalid bytes
         except Exception as error:  # invalid bytes may raise anything  # noqa: BLE001
@@ -58,46 +46,18 @@ class AvroReader(Generic[T]):
                 f"{len(data)} bytes are not a valid Avro value of their schema: {error!r}.", differences=()
             ) from None
         try:
-            value: T = self._convert(plain)
+            return convert(value)
         except InvalidValue as error:
-            found = self._differences
-            begin = "The message was written with another schema and" if found else "The message"
+            begin = "The message was written with another schema and" if differences else "The message"
             raise SchemaMismatch(
                 f"{begin} cannot be read: {error.path}: {error.why}.",
-                differences=found or (f"{error.path}: {error.why}",),
+                differences=differences or (f"{error.path}: {error.why}",),
             ) from None
-        return value
+
+    return read
 
 
-class AvroModel(Generic[T]):
-    """The codec of a dataclass or a pydantic model."""
-
-    def __init__(self, model: type[T]) -> None:
-        self.shape = shape_of_model(model)
-        self.definition = definition_of(self.shape)
-        self._avro = _fastavro()
-        self._plain = self._avro.parse_schema(definition_of(self.shape, Form.PLAIN))
-        self._write = Writer().of(self.shape)
-        self._name = model.__name__
-        self.decode = self.reader(self.definition).read
-        """Return the value of bytes that this model has written."""
-
-    def encode(self, value: T) -> bytes:
-        """Return the Avro bytes of a value."""
-        try:
-            plain = self._write(value)
-        except InvalidValue as error:
-            raise InvalidUse(f"{self._name}{error.path} {error.why}. Nothing was sent.") from None
-        buffer = io.BytesIO()
-        self._avro.schemaless_writer(buffer, self._plain, plain)
-        return buffer.getvalue()
-
-    def reader(self, definition: Definition) -> AvroReader[T]:
-        """Return a reader of values written with another definition."""
-        return AvroReader(definition, self.shape)
-
-
-class AvroSchema(TypedSchema[T], _Official):
+class AvroSchema(TypedSchema[T], OfficialAvro):
     """Avro values; mirrors Java's `Schema.AVRO`.
 
     Args:
@@ -114,58 +74,62 @@ class AvroSchema(TypedSchema[T], _Official):
     @overload
     def __init__(self: AvroSchema[dict[str, Any]], record_cls: None, schema_definition: dict[str, Any]) -> None: ...
     def __init__(self, record_cls: type[T] | None, schema_definition: dict[str, object] | None = None) -> None:
-        self.model: AvroModel[T] | None = None
-        self._readers: dict[tuple[str, int], AvroReader[T]] = {}
+        self._shape: Record | None = None
+        self.is_compared = is_model(record_cls)
+        self._readers: dict[tuple[str, int], Callable[[bytes], T]] = {}
         if not is_model(record_cls):
             if record_cls is not None:
                 raise_if_fields_lost(record_cls)
             pulsar.schema.AvroSchema.__init__(self, record_cls, schema_definition)
             self.attach_client(None)
             return
-        self.model = AvroModel(record_cls)
-        begin_schema(self, record_cls, SchemaType.AVRO, self.model.definition)
+        self._shape = shape_of_model(record_cls)
+        self._definition = definition_of(self._shape)
+        self._plain = _fastavro().parse_schema(definition_of(self._shape, Form.PLAIN))
+        self._write, self._write_avro = Writer().of(self._shape), _fastavro().schemaless_writer
+        self._read_own = self.reader_of(self._definition)
+        begin_schema(self, record_cls, SchemaType.AVRO, self._definition)
 
     def begin(self, admin_api: Callable[[], PulsarAdmin]) -> None:
         """Forget the known definitions of other writers."""
         del admin_api
         self._readers = {}
-        reset_writer_schemas(self, None if self.model is None else self.model.definition)
-
-    @property
-    def is_compared(self) -> bool:
-        """True if the schema is of a model."""
-        return self.model is not None
+        reset_writer_schemas(self, self._definition if self.is_compared else None)
 
     def encode(self, obj: T) -> bytes:
-        """Return the Avro bytes of a value.
+        """Return the Avro bytes of a value; raise `InvalidUse` if a part does not match its annotation."""
+        if self._shape is None:
+            return super().encode(obj)
+        try:
+            plain = self._write(obj)
+        except InvalidValue as error:
+            raise InvalidUse(f"{self._record_cls.__name__}{error.path} {error.why}. Nothing was sent.") from None
+        buffer = io.BytesIO()
+        self._write_avro(buffer, self._plain, plain)
+        return buffer.getvalue()
 
-        Raises:
-            InvalidUse: a part of a model's value does not match its annotation.
-        """
-        return super().encode(obj) if self.model is None else self.model.encode(obj)
+    def reader_of(self, definition: Definition) -> Callable[[bytes], T]:
+        """Return a function that reads bytes of a definition as values of this schema's model."""
+        assert self._shape is not None  # noqa: S101  # of a model
+        return avro_reader(definition, self._shape)
 
     def decode(self, data: bytes) -> T:
         """Return the value of bytes that this schema has written."""
-        if self.model is not None:
-            return self.model.decode(data)
+        if self._shape is not None:
+            return self._read_own(data)
         if self._record_cls is None:
             return super().decode(data)
         return record_of_avro(self, lambda plain: plain.decode(data))  # type: ignore[no-any-return]  # of that class
 
     def decode_message(self, msg: Encoded) -> T:
-        """Return the value of a message, read with the writer's schema version.
-
-        Raises:
-            pulsar.PulsarException: the broker did not return that version.
-            SchemaMismatch: the model cannot read values of that version.
-        """
-        model, version = self.model, msg.int_schema_version()
-        if model is None:
+        """Return the value of a message by its schema version; raise `SchemaMismatch`, or the look-up's error."""
+        version = msg.int_schema_version()
+        if self._shape is None:
             if self._record_cls is None:
                 return super().decode_message(msg)
             return record_of_avro(self, lambda plain: plain.decode_message(msg))  # type: ignore[no-any-return]
         if version < 0:  # no schema version
-            return model.decode(msg.data())
+            return self._read_own(msg.data())
         key = msg.topic_name(), version
         reader = self._readers.get(key)
         if reader is None:
@@ -173,8 +137,8 @@ class AvroSchema(TypedSchema[T], _Official):
                 definition = writer_definition(self, msg)
             except RuntimeError as error:  # a schema of another type
                 raise SchemaMismatch(f"{error}: the message cannot be read as Avro.", differences=()) from None
-            reader = self._readers[key] = model.reader(definition)
-        return reader.read(msg.data())
+            reader = self._readers[key] = self.reader_of(definition)
+        return reader(msg.data())
 
     def _decode_bytes(self, data: bytes, writer_schema: dict[str, object]) -> dict[str, object]:  # by official code
         return read_whole_avro(self, data, writer_schema)

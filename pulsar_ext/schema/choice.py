@@ -5,41 +5,29 @@ Versions are looked up only at the cluster of the message.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import pulsar.schema
 
 from pulsar_ext._native.records import record_class_of
+from pulsar_ext._native.schemas import SchemaInfo
 from pulsar_ext.errors import InvalidUse, SchemaMismatch
 from pulsar_ext.ids.topic_name import TopicName
 
 from .avro_schema import AvroSchema
 from .json_schema import JsonSchema
 from .models import is_model
-from .typed import T, TypedSchema
+from .typed import OfficialProtobuf, T, TypedSchema
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pulsar_ext._native.schemas import SchemaInfo
     from pulsar_ext.admin import PulsarAdmin
     from pulsar_ext.admin import SchemaInfo as StoredSchema
 
-    _Official = object  # the official class is untyped
-else:
-    _Official = pulsar.schema.ProtobufNativeSchema
 
-
-class ProtobufNativeSchema(TypedSchema[T], _Official):
-    """Values of a generated protobuf class; mirrors Java's `Schema.PROTOBUF_NATIVE`.
-
-    Args:
-        record_cls: the class.
-
-    Raises:
-        TypeError: it is not a protobuf class, as in the official client.
-    """
+class ProtobufNativeSchema(TypedSchema[T], OfficialProtobuf):
+    """Values of a generated protobuf class; mirrors Java's `Schema.PROTOBUF_NATIVE`."""
 
     def __init__(self, record_cls: type[T]) -> None:
         pulsar.schema.ProtobufNativeSchema.__init__(self, record_cls)
@@ -82,7 +70,7 @@ class VersionLookup:
             )
 
 
-_OFFICIAL: Final[dict[type[object], type[JsonSchema[Any] | AvroSchema[Any]]]] = {
+_OFFICIAL: Final[dict[type[object], type[JsonSchema | AvroSchema]]] = {
     pulsar.schema.JsonSchema: JsonSchema,
     pulsar.schema.AvroSchema: AvroSchema,
 }

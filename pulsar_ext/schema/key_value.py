@@ -5,30 +5,26 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+from collections.abc import Callable, Iterator
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 import pulsar.schema
 
-from pulsar_ext._native.schemas import version_of
+from pulsar_ext._native.messages import InnerMessage
+from pulsar_ext._native.schemas import SchemaText, text_of, version_of
 from pulsar_ext.errors import AdminConflict, AdminNotFound, InvalidUse, SchemaMismatch
 
 from .avro_schema import AvroSchema
 from .choice import schema_of_class
-from .reading import SchemaText, cannot_read
-from .typed import ByVersion, TypedSchema
+from .reading import cannot_read
+from .typed import ByVersion, Official, TypedSchema
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from pulsar_ext._native.messages import InnerMessage
     from pulsar_ext.admin import SchemaInfo as StoredSchema
 
-    _Decode = Callable[[bytes], object]
-    _Pair: TypeAlias = "KeyValue[Any, Any]"
-    _Official = object  # the official class is untyped
-else:
-    _Official = pulsar.schema.Schema
+_Decode = Callable[[bytes], object]
+_Pair: TypeAlias = "KeyValue[Any, Any]"
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -54,7 +50,7 @@ class KeyValueEncoding(Enum):
     """In the message key, which routes and compacts the message; the payload is the value only."""
 
 
-class KeyValueSchema(ByVersion[KeyValue[K, V]], _Official):
+class KeyValueSchema(ByVersion[KeyValue[K, V]], Official):
     """Keys and values; mirrors Java's `Schema.KeyValue`.
 
     A producer uploads the schema over the admin API, because the C++ client cannot register its parts. Its messages
@@ -74,17 +70,11 @@ class KeyValueSchema(ByVersion[KeyValue[K, V]], _Official):
     ) -> None:
         self.key, self.value, self.encoding = _part(key), _part(value), KeyValueEncoding(encoding)
         self._record_cls = KeyValue
-        self._evolves = any(isinstance(part, AvroSchema) and part.model is not None for part in (self.key, self.value))
+        self._evolves = any(isinstance(part, AvroSchema) and part.is_compared for part in (self.key, self.value))
         self._versions = {}
 
     def register(self, topic: str) -> None:
-        """Upload this schema, with its parts, to a topic.
-
-        Raises:
-            InvalidUse: a part is Avro.
-            SchemaMismatch: the broker rejects it.
-            AdminRequired, AdminError: the admin API did not answer.
-        """
+        """Upload this schema, with its parts, to a topic; raise if a part is Avro, or if the broker rejects it."""
         if any(isinstance(part, pulsar.schema.AvroSchema) for part in (self.key, self.value)):
             raise InvalidUse(
                 f"{self} has an Avro part, whose messages need a schema version, which the C++ client cannot set for "
@@ -116,8 +106,7 @@ class KeyValueSchema(ByVersion[KeyValue[K, V]], _Official):
 
     def _parts(self) -> Iterator[tuple[str, SchemaText]]:
         for name, part in (("key", self.key), ("value", self.value)):
-            info = part.schema_info()
-            yield name, SchemaText(info.schema_type().name, info.schema())
+            yield name, text_of(part.schema_info())
 
     def cannot_read(self, topic: str, _: object = None, /) -> tuple[str, ...]:
         """Return the differences that prevent this schema from reading the topic's last schema."""
@@ -161,25 +150,19 @@ class KeyValueSchema(ByVersion[KeyValue[K, V]], _Official):
         return _pair(data, self.key.decode, self.value.decode)
 
     def decode_message(self, msg: Any) -> KeyValue[K, V] | None:  # type: ignore[override]  # None for no value
-        """Return the pair of a message, each part read with the writer's schema version.
-
-        A part without a value is None, as is an INLINE message without a value.
-
-        Raises:
-            SchemaMismatch: a part cannot be read.
-            AdminRequired, AdminError: the schema version could not be looked up.
-        """
+        """Return the pair of a message by its schema version; a part or an INLINE message without a value is None."""
         pair = inline_pair if self.encoding is KeyValueEncoding.INLINE else separated_pair
         return pair(msg, *self._readers(msg))
 
-    def _readers(self, msg: InnerMessage) -> Any:
+    def _readers(self, msg: InnerMessage) -> tuple[_Decode, _Decode]:
         key = topic, version = msg.topic_name(), version_of(msg)
         if version < 0 or not self._evolves or self._client is None:
             return self.key.decode, self.value.decode
         if key not in self._versions:
             stored = parts_of(self._client.stored(self._admin_api_, topic, version))
-            self._versions[key] = list(map(_reader, (self.key, self.value), stored))
-        return self._versions[key]
+            self._versions[key] = tuple(map(_reader, (self.key, self.value), stored))
+        read_key, read_value = self._versions[key]
+        return read_key, read_value
 
     def __str__(self) -> str:
         return f"KeyValueSchema({self.key}, {self.value}, {self.encoding.name})"
@@ -210,10 +193,7 @@ def key_bytes(text: str) -> bytes:
 
 
 def split_inline(data: bytes) -> tuple[bytes | None, bytes | None]:
-    """Return the key and the value of a payload: a length and a key, a length and a value.
-
-    A length of -1 means None, as in Java's `KeyValue.decode`.
-    """
+    """Return key and value of a payload: each is a length, -1 for None, and bytes, as in Java's `KeyValue.decode`."""
     parts: list[bytes | None] = []
     begin = 0
     for _ in range(2):
@@ -245,8 +225,8 @@ def _part(schema: object) -> pulsar.schema.Schema:
 
 def _definition(part: pulsar.schema.Schema) -> object:
     """Return the definition of a part for the admin API; empty for text and bytes."""
-    info = part.schema_info()
-    return json.loads(info.schema()) if info.schema_type().name in ("AVRO", "JSON", "PROTOBUF_NATIVE") else ""
+    found = text_of(part.schema_info())
+    return json.loads(found.definition) if found.type in ("AVRO", "JSON", "PROTOBUF_NATIVE") else ""
 
 
 def parts_of(stored: StoredSchema) -> tuple[SchemaText, SchemaText]:
@@ -259,7 +239,7 @@ def parts_of(stored: StoredSchema) -> tuple[SchemaText, SchemaText]:
 
 
 def _reader(part: pulsar.schema.Schema, stored: SchemaText) -> _Decode:
-    if isinstance(part, AvroSchema) and part.model is not None:
-        return part.model.reader(json.loads(stored.definition)).read
+    if isinstance(part, AvroSchema) and part.is_compared:
+        return part.reader_of(json.loads(stored.definition))
     decode: _Decode = part.decode
     return decode

@@ -16,6 +16,7 @@ import re
 import types
 import typing
 import uuid
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeGuard, get_args, get_origin
 
@@ -25,21 +26,12 @@ from . import shapes
 from .avro_definition import UnsupportedDefault, written_default
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
     from pydantic import BaseModel
 
 
 @dataclass(frozen=True, slots=True)
 class AvroType:
-    """The Avro type of a field, if not the default of its Python type.
-
-    Args:
-        name: a primitive Avro type.
-        logical: its logical type.
-        precision: the number of digits of a `decimal`.
-        scale: the number of digits after the decimal point.
-    """
+    """The Avro type of a field, if not that of its Python type: its name, a logical type, the digits of a `decimal`."""
 
     name: str
     logical: str | None = None
@@ -48,12 +40,7 @@ class AvroType:
 
 
 class AvroName:
-    """The name of a field in the schema, if not its Python name, and its former names.
-
-    Args:
-        name: such as Java's `unitPrice`.
-        *aliases: its names in older versions of the schema.
-    """
+    """The name of a field in the schema, such as Java's `unitPrice`, and its names in older versions of the schema."""
 
     __slots__ = ("aliases", "name")
 
@@ -62,13 +49,9 @@ class AvroName:
 
 
 def decimal_type(precision: int, scale: int = 0) -> AvroType:
-    """Return the type of a `Decimal` that is written as Avro's `decimal`.
+    """Return the type of an Avro `decimal` with these digits, after the point `scale`; a value with more raises.
 
     price: Annotated[Decimal, decimal_type(10, 2)]
-
-    Args:
-        precision: the number of digits.
-        scale: the number of digits after the decimal point. Sending a value with more digits raises.
     """
     return AvroType("bytes", "decimal", precision, scale)
 
@@ -161,7 +144,7 @@ class _Reading:
         self._path: list[str] = [model.__name__]
         self._space = ""
 
-    def record(self, model: type[Any]) -> shapes.Record:
+    def record(self, model: type[object]) -> shapes.Record:
         if model in self._records:
             return self._records[model]
         record = shapes.Record(self._name(model), model, aliases=tuple(getattr(model, "__avro_aliases__", ())))

@@ -7,27 +7,21 @@ One walk over two shapes yields both the conversion and the differences. Mirrors
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import partial
 from operator import itemgetter
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from pulsar_ext._native.schemas import SchemaText
 from pulsar_ext.errors import InvalidUse
 
 from . import shapes
 from .avro_definition import MARKED, marked_branches, shape_of_definition
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from .shapes import Convert, Named
+from .shapes import Convert, Named
 
 
 def reading_of(written: shapes.Shape, read: shapes.Shape) -> tuple[Convert, tuple[str, ...]]:
-    """Return how to convert written plain Avro to the shape that is read, and the differences that prevent it.
-
-    The conversion raises `InvalidValue` at a difference.
-    """
+    """Return the conversion of plain Avro to the shape that is read, and the differences, at which it raises."""
     walk = _Walk()
     convert = walk.convert(written, read, shapes.short_name(read))
     return convert or (lambda value: value), tuple(walk.differences)
@@ -83,15 +77,12 @@ class _Walk:
         by_type: dict[type[object], Convert | None] = {}
         for branch, marked in zip(written.branches, marked_branches(written), strict=True):
             convert = self.convert(branch, read, path)
-            match marked:
-                case shapes.Scalar():
-                    by_type[shapes.PYTHON_TYPES[marked.type]] = convert
-                case shapes.Array():
-                    by_type[list] = convert
-                case shapes.Mapped():
-                    by_type[dict] = convert
-                case _:
-                    named[shapes.name_of(marked)] = convert if marked is branch else _unmarking(convert)
+            if isinstance(marked, shapes.Scalar):
+                by_type[shapes.PYTHON_TYPES[marked.type]] = convert
+            elif isinstance(marked, shapes.Array | shapes.Mapped):
+                by_type[list if isinstance(marked, shapes.Array) else dict] = convert
+            else:
+                named[shapes.name_of(marked)] = convert if marked is branch else _unmarking(convert)
         if not named and not any(by_type.values()):
             return None
 
@@ -235,14 +226,6 @@ _AVRO: Final = ("AVRO", "JSON")
 """Schema types with Avro definitions."""
 
 
-@dataclass(frozen=True, slots=True)
-class SchemaText:
-    """A schema as the broker stores it: the name of its type, and its definition as text."""
-
-    type: str
-    definition: str
-
-
 def cannot_read(ours: SchemaText, topics: SchemaText) -> tuple[str, ...]:
     """Return the differences that prevent our schema from reading the topic's; empty if none or unknown."""
     if ours.type != topics.type:
@@ -265,11 +248,7 @@ def explain(ours: SchemaText, topics: SchemaText) -> tuple[str, ...]:
 
 
 def bytes_on(topics: SchemaText | None) -> shapes.Scalar:
-    """Return how bytes are written in the JSON of a topic.
-
-    The official Python client writes text. Its definitions have no default for nullable fields, or have it before the
-    type; Java's and this library's have it after the type.
-    """
+    """Return how bytes are written in the JSON of a topic: as text if the official Python client defined it."""
     if topics is None:
         return shapes.TEXT_OR_BASE64
     found = json.loads(topics.definition) if topics.type == "JSON" else None
@@ -285,6 +264,7 @@ def _indicates(bytes_as: shapes.Scalar, found: object) -> bool:
         return False
     fields = found.get("fields", ())
     nullable = [[*field] for field in fields if isinstance(field["type"], list) and "null" in field["type"]]
+    # Other clients' definitions have the defaults of nullable fields, after the type.
     has_defaults = any("default" in keys and keys.index("default") > keys.index("type") for keys in nullable)
     if found.get("logicalType") == bytes_as.logical or (
         bytes_as is shapes.TEXT_BYTES and nullable and not has_defaults

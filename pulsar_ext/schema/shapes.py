@@ -13,28 +13,24 @@ import datetime as dt
 import decimal
 import math
 import uuid
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-    from enum import Enum
-
-    Convert: TypeAlias = Callable[[Any], Any]
-    """Conversion of a user's value, or to one; it raises `InvalidValue`."""
-    Definition: TypeAlias = str | list["Definition"] | dict[str, Any]
-    """Avro definition, as parsed JSON."""
+Convert: TypeAlias = Callable[[Any], Any]
+"""Conversion of a user's value, or to one; it raises `InvalidValue`."""
+Complex: TypeAlias = dict[str, Any]
+Definition: TypeAlias = str | list["Definition"] | Complex
+"""Avro definition, as parsed JSON; a complex one is an object."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """A primitive Avro type; `logical` is its logical type, or the Java class of text.
-
-    `precision` and `scale` are of a `decimal`; `texts` are the only allowed values, empty for any.
-    """
+    """A primitive Avro type, its logical type or Java class, the digits of a `decimal`, and the only allowed texts."""
 
     type: str
     logical: str | None = None
@@ -92,10 +88,7 @@ class Union:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A field of a record: its name and former names in the schema, and those in the Python object and of its class.
-
-    `default` returns the value of a missing field; it is None if the field is required.
-    """
+    """A field: its names in schema, object and class; `default` returns a missing value, None if required."""
 
     name: str
     attribute: str
@@ -249,11 +242,7 @@ def to_plain(scalar: Scalar) -> Convert:
 
 
 def is_readable(scalar: Scalar, written: Scalar) -> bool:
-    """Return whether a written scalar can be read as another one with an equal meaning.
-
-    Avro ignores logical types: it would read milliseconds as microseconds, any number or text as a time or an id, and
-    the digits of a decimal as text.
-    """
+    """Return whether a written scalar can be read as another with an equal meaning; Avro ignores logical types."""
     if scalar.type != written.type and scalar.type not in _PROMOTIONS.get(written.type, ()):
         return False
     family, other = _family(scalar), _family(written)

@@ -3,65 +3,61 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, Self
 
-from pulsar_ext._native.schemas import SchemaInfo, SchemaType, without_writers
+import pulsar.schema
+
+from pulsar_ext._native.schemas import Encoded, SchemaInfo, SchemaText, SchemaType, text_of, without_writers
 from pulsar_ext.errors import InvalidUse
 
-from .reading import SchemaText, cannot_read
+from .reading import cannot_read
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pulsar.schema import Schema
     from typing_extensions import TypeVar
 
-    from pulsar_ext._native.schemas import Encoded
     from pulsar_ext.admin import PulsarAdmin
 
     T = TypeVar("T", default=Any)
     """The type of values; Any if it is omitted, as in `Consumer` without brackets."""
+
+    Official = object  # the official classes are untyped, and would hide misspelt names
+    OfficialAvro = object
+    OfficialJson = object
+    OfficialProtobuf = object
+
+    class _Members(Generic[T]):  # of the official classes
+        _record_cls: type[T]
+
+        def encode(self, obj: T) -> bytes: ...
+        def decode(self, data: bytes) -> T: ...
+        def decode_message(self, msg: Encoded) -> T: ...
+        def schema_info(self) -> SchemaInfo: ...
+        def attach_client(self, client: object) -> None: ...
+
 else:
     from typing import TypeVar
 
     T = TypeVar("T")
+    _Members = Generic
+    Official, OfficialProtobuf = pulsar.schema.Schema, pulsar.schema.ProtobufNativeSchema
+    OfficialAvro, OfficialJson = pulsar.schema.AvroSchema, pulsar.schema.JsonSchema
 
 
 def _no_admin_api() -> PulsarAdmin:
     raise InvalidUse("The schema belongs to no client: pass it as schema= to open a producer, consumer or reader.")
 
 
-class TypedSchema(Generic[T]):
+class TypedSchema(_Members[T]):
     """A schema whose values have one type; must precede the official class among the bases."""
 
     reads_null_values = False
     """Whether it decodes messages without a value itself; otherwise they are None."""
+    is_compared = True
+    """Whether topics are compared with this schema; otherwise the official client reads by its own rules."""
 
     _admin_api_: Callable[[], PulsarAdmin] = staticmethod(_no_admin_api)
     """Returns the client's admin API, in copies of a client that query it; another copy keeps no client alive."""
-
-    if TYPE_CHECKING:  # members of the official classes
-        _record_cls: type[T]
-
-        def encode(self, obj: T) -> bytes:
-            """Return the bytes of a value."""
-            ...
-
-        def decode(self, data: bytes) -> T:
-            """Return the value of bytes that this schema has written."""
-            ...
-
-        def decode_message(self, msg: Encoded) -> T:
-            """Return the value of a message."""
-            ...
-
-        def schema_info(self) -> SchemaInfo:
-            """Return the schema for the broker."""
-            ...
-
-        def attach_client(self, client: object) -> None:
-            """Set the C++ client, for lookups of versions."""
-            ...
 
     def of_client(self, admin_api: Callable[[], PulsarAdmin]) -> Self:
         """Return a copy for one client, whose admin API `admin_api` returns, with its own knowledge of topics."""
@@ -72,26 +68,17 @@ class TypedSchema(Generic[T]):
     def begin(self, admin_api: Callable[[], PulsarAdmin]) -> None:
         """Forget what is known of topics; a subclass that queries the admin API keeps it, and so the client."""
 
-    @property
-    def is_compared(self) -> bool:
-        """True if topics are compared with this schema; False if the official client reads by its own rules."""
-        return True
-
-    def adapt_to_topic(self, topic_schema: Callable[[], tuple[str, str] | None], /) -> None:
-        """Adapt writing to the topic that is opened.
-
-        `topic_schema` queries the broker for type and definition of the topic's last schema; None if it has none.
-        """
+    def adapt_to_topic(self, topic_schema: Callable[[], SchemaText | None], /) -> None:
+        """Adapt writing to the topic to open, whose last schema `topic_schema` queries, None if it has none."""
 
     def register(self, topic: str) -> None:
         """Upload the schema to a topic, if the C++ client cannot."""
 
-    def cannot_read(self, _: str, topic_schema: Callable[[], tuple[str, str] | None], /) -> tuple[str, ...]:
+    def cannot_read(self, _: str, topic_schema: Callable[[], SchemaText | None], /) -> tuple[str, ...]:
         """Return the differences that prevent this schema from reading a topic's last one; see `adapt_to_topic()`."""
         if not self.is_compared or (found := topic_schema()) is None:
             return ()
-        info = self.schema_info()
-        return cannot_read(SchemaText(info.schema_type().name, info.schema()), SchemaText(*found))
+        return cannot_read(text_of(self.schema_info()), found)
 
 
 class ByVersion(TypedSchema[T]):
@@ -111,7 +98,7 @@ class ByVersion(TypedSchema[T]):
         return SchemaInfo(SchemaType.BYTES, "BYTES", "")
 
 
-def of_another_cluster(schema: Schema, number: int) -> Schema:
+def of_another_cluster(schema: pulsar.schema.Schema, number: int) -> pulsar.schema.Schema:
     """Return a copy of a client's schema for messages of another cluster, which has other schema versions."""
     other = schema.of_client(schema._admin_api_) if isinstance(schema, TypedSchema) else without_writers(schema)
     if (versions := getattr(other, "_client", None)) is not None:

@@ -5,7 +5,7 @@
     spark.dataSource.register(PulsarDataSource)
     spark.read.format("pulsar").option("service.url", "pulsar://localhost:6650").option("topic", "orders").load()
 
-Install `pulsar-ext[spark]` on every machine that runs tasks. The pure modules (options, offsets, splits) need neither
+Install `pulsar-ext[spark]` on every machine that runs tasks. The pure modules (options, offsets) need neither
 Spark nor Arrow.
 """
 

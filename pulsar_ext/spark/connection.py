@@ -11,8 +11,9 @@ from __future__ import annotations
 import json
 import os
 import socket
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import pulsar
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
@@ -23,11 +24,7 @@ from pulsar_ext.client.authentication import AuthenticationTLS, AuthenticationTo
 from pulsar_ext.client.client import Client
 from pulsar_ext.errors import InvalidUse
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from .options import Settings
-
+from .options import Settings
 
 T = TypeVar("T")
 

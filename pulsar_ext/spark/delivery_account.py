@@ -6,34 +6,24 @@ was lost by the client on a reconnect. `missing` lists these entries; their head
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pulsar_ext.ids.position import Position
 
-from .offsets import Offset
+from .offsets import Offset, Segment
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from numpy.typing import NDArray
-
-    from .splits import Segment
-
-    Positions = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
-    """Ledgers, entries and batch indexes of messages."""
+Positions = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
+"""Ledgers, entries and batch indexes of messages."""
 
 _Key = tuple[int, int, int]
 """Ledger, entry and batch index of a message."""
 
 
 class DeliveryAccount:
-    """Account of one segment.
-
-    `last` is the position of the last message received, in this segment or after it. `reached` is true if that message
-    is at or after the segment's end.
-    """
+    """Account of one segment; `last` is the last position received, `reached` true if it is at the end or after it."""
 
     def __init__(self, segment: Segment) -> None:
         self._after, self._until = segment.after, segment.until
@@ -131,11 +121,7 @@ class DeliveryAccount:
     def _feed_one_by_one(
         self, columns: Positions, first_chunks: Mapping[int, Position], batch_size: Callable[[int], int]
     ) -> list[int]:
-        """Record messages one by one.
-
-        After a reconnect some messages are redelivered, and a chunked message may be new among them. After the
-        segment's end, it may arrive after other messages from there, which are not kept.
-        """
+        """Record messages one by one: after a reconnect some are redelivered, with perhaps a new chunked one."""
         kept = []
         for index in range(len(columns[0])):
             key, first_chunk = _key(columns, index), first_chunks.get(index)
@@ -147,13 +133,13 @@ class DeliveryAccount:
                 self._note_end(key, index, batch_size)
             if first_chunk is not None:
                 self._accounted.add(first_chunk)
+            # After the segment's end, a chunked message may arrive after others from there, which are not kept.
             if key > self._kept_key and self._is_kept(key, first_chunk):
                 kept.append(index)
                 self._kept_key = key
         return kept
 
     def _note_gap(self, before: Position, here: Position) -> None:
-        """Record the entries between those of two messages."""
         expected = self._ledgers.next(before)
         if expected is None or expected >= here or expected > self._end:
             return
@@ -167,15 +153,10 @@ class DeliveryAccount:
         here = Position(ledger, entry)
         if here < self._end:
             return
-        if here > self._end or batch < 0:
-            self.reached = True
-        elif self._until.batch >= 0:
-            self.reached = batch >= self._until.batch or batch + 1 >= batch_size(index)
-        else:
-            self.reached = batch + 1 >= batch_size(index)
+        is_past = here > self._end or batch < 0 or 0 <= self._until.batch <= batch
+        self.reached = is_past or batch + 1 >= batch_size(index)
 
     def _is_kept(self, key: _Key, first_chunk: Position | None) -> bool:
-        """Return true if a message belongs to the segment."""
         owner = Offset(*key) if first_chunk is None else Offset.at(first_chunk)
         if first_chunk is None and key[2] < 0:
             return self._after < owner and owner.last_entry <= self._end

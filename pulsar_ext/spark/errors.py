@@ -16,14 +16,11 @@ import hashlib
 import logging
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from pulsar_ext.errors import PulsarExtError
+from pulsar_ext.ids.position import Position
 
-if TYPE_CHECKING:
-    from pulsar_ext.ids.position import Position
-
-    from .options import Settings
+from .options import Settings
 
 _log = logging.getLogger("pulsar_ext.spark")
 
@@ -60,15 +57,13 @@ class NotWritten(PulsarExtError):  # noqa: N818  # named for what happened, as t
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """Messages of a topic partition that no longer exist, described by a sentence without its full stop.
-
-    `position` is that of the first lost entry, or of the entry before it; `until` the first ledger after the lost ones.
-    """
+    """Lost messages of a topic partition: the first entry, or the one before it, and the first ledger after them."""
 
     topic: str
     position: Position
     until: int | None
     what: str
+    """A sentence without its full stop."""
 
     @property
     def name(self) -> str:

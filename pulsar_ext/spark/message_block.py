@@ -8,6 +8,7 @@ The C++ client returns a key that was sent as bytes in base64, and a text that i
 from __future__ import annotations
 
 from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import cached_property
 from itertools import accumulate, repeat
@@ -16,30 +17,21 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from pulsar_ext._native import core
-from pulsar_ext._native.messages import InnerMessage, sequence_id_of
+from pulsar_ext._native.messages import InnerMessage, InnerReader, sequence_id_of
 from pulsar_ext._native.results import Timeout
 from pulsar_ext._wire.batch_payload import bytes_of_base64
-from pulsar_ext._wire.message_id_data import decode, has_first_chunk
+from pulsar_ext._wire.message_id_data import MessageIdData, decode, has_first_chunk
 from pulsar_ext._wire.protobuf import signed
 from pulsar_ext.ids.position import Position
 from pulsar_ext.key_shared.hash_ranges import KeyHashRanges, SlotFilter
 from pulsar_ext.key_shared.hashing import KeyForm, KeyForms, key_slot
 
-from .connection import admin_of
+from .delivery_account import Positions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from numpy.typing import NDArray
-
-    from pulsar_ext._native.messages import InnerReader
-    from pulsar_ext._wire.message_id_data import MessageIdData
-
-    from .delivery_account import Positions
-    from .options import Settings
-
     Numbers = bytes | array[int]
     Octets = tuple[Numbers, bytes]
     """Column of bytes in Arrow's layout: 32-bit offsets of each value and of the end, and all values."""
@@ -109,11 +101,7 @@ class Block:
 
     @cached_property
     def _positions(self) -> list[tuple[int, int, int]]:
-        """Ledger, entry and batch index of each message.
-
-        Messages arrive in order, so two ids of a batch whose indexes are as far apart as the messages determine all ids
-        between them. If part of a batch is missing, each id is read.
-        """
+        """Ledger, entry and batch index of each message; the ids at the ends of a whole batch determine the others."""
         found: list[tuple[int, int, int]] = []
         while (at := len(found)) < len(self):
             ledger, entry, index = _position(self._inners[at])
@@ -126,10 +114,7 @@ class Block:
 
 
 def read_block(reader: InnerReader, most: int, most_bytes: int, milliseconds: int, /) -> Block:
-    """Return messages of a C++ reader, none if the first does not arrive in time; the next ones have 10 ms.
-
-    The block ends after `most` messages, or with the message whose payload reaches `most_bytes`.
-    """
+    """Return messages up to a number and a size; none if the first exceeds a timeout, while the next have 10 ms."""
     inners: list[InnerMessage] = []
     payloads: list[bytes] = []
     with suppress(Timeout):
@@ -197,50 +182,21 @@ def with_nulls(column: pa.Array, is_null: NDArray[np.bool_]) -> pa.Array:
     return pa.Array.from_buffers(column.type, len(column), [valid, *column.buffers()[1:]])
 
 
-class KeyDecoder:
-    """Decoder of a key's bytes and slot, by option `keyForms`."""
-
-    def __init__(self, settings: Settings) -> None:
-        exact = settings["keyForms"] == "exact"
-        self._forms = KeyForms(lambda: admin_of(settings), "exact") if exact else None
-        self._slots = None if self._forms is None else SlotFilter(KeyHashRanges.full(), self._forms)
-
-    @property
-    def exact(self) -> bool:
-        """True if the admin API is queried for each key that may have been sent as bytes."""
-        return self._forms is not None
-
-    def decode(self, inner: InnerMessage, text: str) -> bytes | None:
-        """Return the key of one message: the bytes of its text, or the bytes it was sent as."""
-        decoded = bytes_of_base64(text) if text else b""
-        if self._forms is None or decoded is None:
-            return text.encode() if text else None
-        form = self._forms.form_of(inner, text)
-        if form is KeyForm.BASE64:
-            return decoded
-        return None if form is KeyForm.NONE else text.encode()
-
-    def slot(self, inner: InnerMessage) -> int:
-        """Return the slot that the broker computes for one message; only if `exact`."""
-        assert self._slots is not None  # noqa: S101  # only if `exact`
-        return self._slots.slot(inner)
-
-
 class MessageBlock:
-    """Messages of one topic partition, in order."""
+    """Messages of one topic partition, in order; `key_forms` is None unless option `keyForms` is "exact"."""
 
-    def __init__(self, inners: Block, topic: str, partition: int, key_decoder: KeyDecoder) -> None:
+    def __init__(self, inners: Block, topic: str, partition: int, key_forms: KeyForms | None) -> None:
         self.inners = inners
         self.topic = topic
         self.partition = partition
-        self.key_decoder = key_decoder
+        self.key_forms = key_forms
 
     def __len__(self) -> int:
         return len(self.inners)
 
     def take(self, indexes: list[int]) -> MessageBlock:
         """Return a block of the messages at these indexes."""
-        return MessageBlock(self.inners.take(indexes), self.topic, self.partition, self.key_decoder)
+        return MessageBlock(self.inners.take(indexes), self.topic, self.partition, self.key_forms)
 
     def id_data(self, index: int) -> MessageIdData:
         """Return the id of one message."""
@@ -296,11 +252,12 @@ class MessageBlock:
         """Keys as the C++ client returns them, as an Arrow array of bytes; empty for a message without one."""
         return binary_of(self.inners.octets("partition_key"))
 
-    @cached_property
-    def key_texts(self) -> list[str]:
-        """Keys as the C++ client returns them; empty for a message without one."""
-        found: list[str] = self.keys.cast(pa.string()).to_pylist()
-        return found
+    def exact_keys(self, forms: KeyForms) -> Iterator[bytes | None]:
+        """Yield the key of each message: the bytes of its text, or the bytes it was sent as; None without one."""
+        for inner, text in zip(self.inners, self.keys.cast(pa.string()).to_pylist(), strict=True):
+            decoded = bytes_of_base64(text) if text else b""
+            form = KeyForm.TEXT if decoded is None else forms.form_of(inner, text)
+            yield {KeyForm.TEXT: text.encode(), KeyForm.BASE64: decoded, KeyForm.NONE: None}[form]
 
     @cached_property
     def ordering_keys(self) -> pa.Array:
@@ -310,6 +267,7 @@ class MessageBlock:
     @property
     def slots(self) -> NDArray[np.int32]:
         """Key slots, as a numpy array."""
-        if self.key_decoder.exact:
-            return np.fromiter(map(self.key_decoder.slot, self.inners), np.int32, len(self))
+        if self.key_forms is not None:
+            slot = SlotFilter(KeyHashRanges.full(), self.key_forms).slot
+            return np.fromiter(map(slot, self.inners), np.int32, len(self))
         return self.numbers("key_slot").astype(np.int32)

@@ -10,9 +10,10 @@ from __future__ import annotations
 import difflib
 import json
 import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from pulsar_ext.errors import InvalidUse
 from pulsar_ext.ids.topic_name import TopicName
@@ -20,9 +21,6 @@ from pulsar_ext.key_shared.hash_ranges import KeyHashRange, KeyHashRanges
 from pulsar_ext.key_shared.hashing import key_slot
 
 from .offsets import Offset
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 T = TypeVar("T")
 
@@ -42,22 +40,18 @@ def parser(allowed: str, convert: Callable[[str], T | None]) -> Callable[[str], 
     return parse
 
 
-def url_parser(*schemes: str) -> Callable[[str], str]:
-    """Return a parser of URLs with these schemes."""
+def _url_parser(*schemes: str) -> Callable[[str], str]:
     begins = " or ".join(f"{scheme}://" for scheme in schemes)
     url = re.compile(rf"(?:{'|'.join(map(re.escape, schemes))})://[^\s/]+/?.*")
     return parser(f"a URL that begins with {begins}", lambda text: text if url.fullmatch(text) else None)
 
 
-def choice_parser(*allowed: str) -> Callable[[str], str]:
-    """Return a parser of one of several words."""
+def _choice_parser(*allowed: str) -> Callable[[str], str]:
     known = {one.lower(): one for one in allowed}
     return parser(", ".join(allowed), lambda text: known.get(text.lower()))
 
 
-def number_parser(least: int, most: int = 2**63 - 1) -> Callable[[str], int]:
-    """Return a parser of whole numbers within limits."""
-
+def _number_parser(least: int, most: int = 2**63 - 1) -> Callable[[str], int]:
     def convert(text: str) -> int | None:
         return int(text) if re.fullmatch(r"\d{1,19}", text, re.ASCII) and least <= int(text) <= most else None
 
@@ -87,12 +81,7 @@ parse_names = parser(
 parse_pattern = parser("a regular expression of topic names", lambda text: text if text and re.compile(text) else None)
 
 
-def parse_topics(value: str) -> tuple[str, ...]:
-    """Parse topic names, separated by commas."""
-    return tuple(map(parse_topic, parse_names(value)))
-
-
-def by_topic_parser(one: Callable[[object], T], what: str) -> Callable[[str], T | dict[str, T]]:
+def _by_topic_parser(one: Callable[[object], T], what: str) -> Callable[[str], T | dict[str, T]]:
     """Return a parser of one value for all topics, or of a JSON object by topic; an offset may be an object too."""
 
     def parse(value: str) -> T | dict[str, T]:
@@ -105,14 +94,14 @@ def by_topic_parser(one: Callable[[object], T], what: str) -> Callable[[str], T 
             raise ValueError(f"allowed: {what}, or a JSON object of them by topic ({error})") from None
         if not found:
             raise ValueError("the JSON object is empty")
-        if one is parse_offset and isinstance(found.get("ledger"), int):
+        if one is _parse_offset and isinstance(found.get("ledger"), int):
             return one(found)
         return {topic: one(item) for topic, item in found.items()}
 
     return parse
 
 
-def parse_time(value: object) -> int:
+def _parse_time(value: object) -> int:
     """Parse a time in milliseconds since the epoch or in ISO 8601 (UTC without an offset); return milliseconds."""
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         return value
@@ -126,14 +115,13 @@ def parse_time(value: object) -> int:
     return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
-def parse_offset(value: object) -> str | Offset:
-    """Parse earliest, latest or a message id."""
+def _parse_offset(value: object) -> str | Offset:
     if isinstance(value, str) and value.strip().lower() in ("earliest", "latest"):
         return value.strip().lower()
     return Offset.of_message(value)
 
 
-def parse_keys(value: str) -> KeyHashRanges:
+def _parse_keys(value: str) -> KeyHashRanges:
     """Parse keys, as a JSON list or separated by commas; return their slots."""
     keys = json.loads(value) if value.strip().startswith("[") else parse_names(value)
     if not keys or not all(isinstance(key, str) for key in keys):
@@ -158,51 +146,51 @@ class Option:
     default: object = None
 
 
-_offsets = by_topic_parser(parse_offset, "`earliest`, `latest`, a message id")
-_times = by_topic_parser(parse_time, "milliseconds or ISO 8601")
+_offsets = _by_topic_parser(_parse_offset, "`earliest`, `latest`, a message id")
+_times = _by_topic_parser(_parse_time, "milliseconds or ISO 8601")
 
 OPTIONS: Final = (
-    Option("service.url", ALL, url_parser("pulsar", "pulsar+ssl")),
-    Option("admin.url", ALL, url_parser("http", "https")),
+    Option("service.url", ALL, _url_parser("pulsar", "pulsar+ssl")),
+    Option("admin.url", ALL, _url_parser("http", "https")),
     Option("token", ALL, parse_text),
     Option("topic", ALL, parse_topic),
-    Option("topics", READS, parse_topics),
+    Option("topics", READS, lambda text: tuple(map(parse_topic, parse_names(text)))),
     Option("topicsPattern", READS, parse_pattern),
     Option("startingOffsets", READS, _offsets),
     Option("startingTime", READS, _times),
     Option("endingOffsets", (READ,), _offsets),
     Option("endingTime", (READ,), _times),
-    Option("splitBy", READS, choice_parser("partition", "entries", "keyHash")),
-    Option("minPartitions", READS, number_parser(1, 100_000)),
+    Option("splitBy", READS, _choice_parser("partition", "entries", "keyHash")),
+    Option("minPartitions", READS, _number_parser(1, 100_000)),
     Option("keyHashRanges", READS, KeyHashRanges.parse),
-    Option("keys", READS, parse_keys),
-    Option("keyForms", READS, choice_parser("text", "exact"), "text"),
+    Option("keys", READS, _parse_keys),
+    Option("keyForms", READS, _choice_parser("text", "exact"), "text"),
     Option("filterPushdown", (READ,), parse_flag, default=False),
     Option("readCompacted", READS, parse_flag, default=False),
-    Option("valueFormat", READS, choice_parser("bytes", "string", "json", "avro"), "bytes"),
+    Option("valueFormat", READS, _choice_parser("bytes", "string", "json", "avro"), "bytes"),
     Option("valueSchema", READS, parse_avro_schema),
-    Option("keyFormat", READS, choice_parser("bytes", "string", "json", "avro")),
+    Option("keyFormat", READS, _choice_parser("bytes", "string", "json", "avro")),
     Option("keySchema", READS, parse_avro_schema),
     Option("allowDifferentTopicSchemas", READS, parse_flag, default=False),
     Option("columns", READS, parse_names),
     Option("failOnDataLoss", READS, parse_flag, default=True),
     Option("acceptDataLoss", READS, parse_names),
-    Option("incompleteChunks", READS, choice_parser("fail", "skip"), "fail"),
+    Option("incompleteChunks", READS, _choice_parser("fail", "skip"), "fail"),
     Option("cryptoPrivateKeyFile", READS, parse_text),
-    Option("pollTimeoutMs", READS, number_parser(1000), 60_000),
+    Option("pollTimeoutMs", READS, _number_parser(1000), 60_000),
     Option("waitingForNonExistedTopic", (STREAM,), parse_flag, default=False),
-    Option("maxBatchRows", READS, number_parser(1, 1_000_000), 4096),
-    Option("maxBatchBytes", READS, number_parser(1024), 16 << 20),
+    Option("maxBatchRows", READS, _number_parser(1, 1_000_000), 4096),
+    Option("maxBatchBytes", READS, _number_parser(1024), 16 << 20),
     Option("predefinedSubscription", (STREAM,), parse_text),
     Option("subscriptionPrefix", (STREAM,), parse_text, "spark-pulsar"),
-    Option("maxEntriesPerTrigger", (STREAM,), number_parser(1)),
-    Option("maxBytesPerTrigger", (STREAM,), number_parser(1)),
-    Option("minEntriesPerTrigger", (STREAM,), number_parser(1)),
+    Option("maxEntriesPerTrigger", (STREAM,), _number_parser(1)),
+    Option("maxBytesPerTrigger", (STREAM,), _number_parser(1)),
+    Option("minEntriesPerTrigger", (STREAM,), _number_parser(1)),
     Option("maxTriggerDelay", (STREAM,), parse_duration, 900_000),
-    Option("guarantee", WRITES, choice_parser("at-least-once", "exactly-once"), "at-least-once"),
-    Option("keyValueEncoding", WRITES, choice_parser("INLINE", "SEPARATED")),
+    Option("guarantee", WRITES, _choice_parser("at-least-once", "exactly-once"), "at-least-once"),
+    Option("keyValueEncoding", WRITES, _choice_parser("INLINE", "SEPARATED")),
     Option("producerName", WRITES, parse_text),
-    Option("unknownProducers", WRITES, choice_parser("fail", "new"), "fail"),
+    Option("unknownProducers", WRITES, _choice_parser("fail", "new"), "fail"),
     Option("cryptoPublicKeyFile", WRITES, parse_text),
     Option("encryptionKey", WRITES, parse_text),
     Option("laneBy", WRITES, parse_text),
@@ -211,7 +199,7 @@ OPTIONS: Final = (
 
 def _count(least: int = 0) -> Callable[[str], int]:
     """Return a parser of the C++ client's numbers; `least` is the smallest that the client accepts or can use."""
-    return number_parser(least, 2**31 - 1)
+    return _number_parser(least, 2**31 - 1)
 
 
 PASSED_ON: Final[dict[str, dict[str, Callable[[str], object]]]] = {
@@ -231,10 +219,10 @@ PASSED_ON: Final[dict[str, dict[str, Callable[[str], object]]]] = {
     },
     "pulsar.reader.": {"receiver_queue_size": _count(1), "reader_name": str, "subscription_role_prefix": str},
     "pulsar.producer.": {
-        "compression_type": choice_parser("None", "LZ4", "ZLib", "ZSTD", "SNAPPY"),
+        "compression_type": _choice_parser("None", "LZ4", "ZLib", "ZSTD", "SNAPPY"),
         "chunking_enabled": parse_flag,
         "batching_enabled": parse_flag,
-        "batching_type": choice_parser("Default", "KeyBased"),
+        "batching_type": _choice_parser("Default", "KeyBased"),
         "batching_max_messages": _count(2),
         "batching_max_allowed_size_in_bytes": _count(),
         "batching_max_publish_delay_ms": _count(),
@@ -269,10 +257,7 @@ _PASSED_FOR = {"pulsar.client.": ALL, "pulsar.reader.": READS, "pulsar.producer.
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Settings:
-    """Parsed options, including defaults; its repr never shows the token.
-
-    `given` are the options that were set; `passed` are the arguments of client, reader and producer, by prefix.
-    """
+    """Parsed options with defaults; `given` were set, `passed` are arguments for client, reader and producer."""
 
     where: str
     given: frozenset[str]
@@ -288,10 +273,7 @@ class Settings:
 
 
 def with_environment(options: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:
-    """Add the broker's URLs and the token from the environment, unless the options name a broker.
-
-    Options that name a broker are complete: the environment's token must not be sent to another broker.
-    """
+    """Add URLs and the token of the environment, unless the options name a broker, which must not get that token."""
     named = {key.lower() for key in options}
     if "service.url" in named:
         return dict(options)

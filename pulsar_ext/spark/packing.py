@@ -8,19 +8,17 @@ because each executor has it.
 from __future__ import annotations
 
 import io
+import os
 import re
 import sys
 import tarfile
 import zipfile
+from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pulsar_ext.errors import InvalidUse
-
-if TYPE_CHECKING:
-    import os
-    from collections.abc import Iterator
 
 ROOTS: Final = ("pulsar-client", "httpcore2", "httpx2", "tenacity", "mmh3", "pyarrow", "pandas", "numpy", "fastavro")
 """Distributions that the library needs in executors, besides Spark's own."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import re
+from collections.abc import Iterable
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
+from pulsar_ext.admin import CursorInfo, InternalStats, PulsarAdmin
 from pulsar_ext.chunks.search import entry_headers, resolve_chunks
 from pulsar_ext.errors import (
     AdminNotFound,
@@ -22,15 +24,8 @@ from pulsar_ext.ids.topic_name import TopicName
 from pulsar_ext.skip.boundaries import before_open_transactions
 
 from .errors import Loss, report_data_loss
-from .offsets import BEGINNING, Offset, lost_before
-from .splits import Segment, TopicState
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from pulsar_ext.admin import CursorInfo, InternalStats, PulsarAdmin
-
-    from .options import Settings
+from .offsets import BEGINNING, Offset, Segment, TopicState, lost_before
+from .options import Settings
 
 T = TypeVar("T")
 
@@ -81,10 +76,7 @@ def _matching(admin: PulsarAdmin, pattern: str) -> list[TopicName]:
 
 
 def stats_of(admin: PulsarAdmin, topics: Iterable[str]) -> dict[str, InternalStats]:
-    """Return the ledgers and cursors of topic partitions, without those that do not exist and so have no entries.
-
-    The broker creates the partitions of a topic one by one, also when it grows, and deletes idle ones.
-    """
+    """Return the ledgers and cursors of partitions; the broker creates them one by one, and deletes idle ones."""
     found = {}
     for topic in topics:
         with contextlib.suppress(AdminNotFound):

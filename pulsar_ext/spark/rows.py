@@ -1,8 +1,7 @@
 """Rows to be written: Arrow batches, grouped, with a column for each argument of a send; sent as whole batches.
 
-One send per row would be most of the cost of a write. So a Pulsar batch is built column by column: the fields of each
-row are joined from Arrow's columns, and the bytes of the joined column are the batch, identical to those that a loop
-over rows would write.
+One send per row would be most of the cost of a write. So the fields of each row in a Pulsar batch are joined from
+Arrow's columns, which yields the bytes that a loop over rows would write.
 
 A `BatchingSender` accepts a whole batch as well as a message. Queue space, order and sequence ids are then determined
 once per batch. Rows that cannot be sent this way (the topic has some already, or a row is larger than a batch) are sent
@@ -12,41 +11,28 @@ one by one, in the same order. On a partitioned topic, the rows of each partitio
 from __future__ import annotations
 
 from base64 import b64encode
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Self
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 from pyarrow import compute
 
-from pulsar_ext._wire.batch_payload import (
-    IS_BASE64,
-    NULL_VALUE,
-    ORDERING_KEY,
-    PARTITION_KEY,
-    Base64Key,
-    option_fields,
-    size_field,
-)
-from pulsar_ext._wire.protobuf import bytes_field_header, number_field, varint
+from pulsar_ext._wire.batch_payload import IS_BASE64, NULL_VALUE, ORDERING_KEY, PARTITION_KEY, Base64Key, option_fields
+from pulsar_ext._wire.protobuf import bytes_field_header, number_field
 from pulsar_ext.errors import InvalidUse
 from pulsar_ext.ids.topic_name import TopicName
 from pulsar_ext.produce.batch import Batch
 from pulsar_ext.produce.batching import BatchingSender
 from pulsar_ext.produce.outcome import BulkOutcome
 from pulsar_ext.produce.partitioned import PartitionedSender
+from pulsar_ext.producer import Producer
 from pulsar_ext.schema.key_value import with_length
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-    from pulsar_ext.producer import Producer
-
-    from .options import Settings
-
+from .options import Settings
 
 BASE64_KEYS: Final = "keys_are_base64"
 """Column of a send that marks the keys as bytes in base64."""
@@ -91,53 +77,45 @@ def arguments_of(columns: pa.RecordBatch) -> dict[str, list[Any]]:
     return found
 
 
-class BatchSplitter:
-    """Divider of Arrow batches into the rows of each group."""
+def rows_by_group(batch: pa.RecordBatch, settings: Settings, task: str) -> Iterator[tuple[str, Rows]]:
+    """Yield the rows of an Arrow batch by group; it is the task, unless option `laneBy` names a column."""
+    column = settings["laneBy"]
+    if not batch.num_rows:
+        return
+    if column is None:
+        yield task, _rows(batch, settings)
+        return
+    groups = batch.column(column).cast(pa.string())
+    if groups.null_count:
+        raise InvalidUse(f"Column {column} (laneBy) is null in {groups.null_count} rows; each row needs a value.")
+    for group in groups.unique().to_pylist():
+        yield group, _rows(batch.filter(compute.equal(groups, group)), settings)
 
-    def __init__(self, settings: Settings) -> None:
-        self._topic, self._encoding = settings["topic"], settings["keyValueEncoding"]
-        self._group = settings["laneBy"]
 
-    def by_group(self, batch: pa.RecordBatch, task: str) -> Iterator[tuple[str, Rows]]:
-        """Yield the rows of an Arrow batch by group; it is the task, unless option `laneBy` names a column."""
-        if not batch.num_rows:
-            return
-        if self._group is None:
-            yield task, self._rows(batch)
-            return
-        groups = batch.column(self._group).cast(pa.string())
-        if groups.null_count:
-            raise InvalidUse(
-                f"Column {self._group} (laneBy) is null in {groups.null_count} rows; each row needs a value."
-            )
-        for group in groups.unique().to_pylist():
-            yield group, self._rows(batch.filter(compute.equal(groups, group)))
+def _rows(batch: pa.RecordBatch, settings: Settings) -> Rows:
+    given = {"content": batch.column("value").cast(pa.binary())}
+    if settings["keyValueEncoding"] is None:
+        given["partition_key"] = _texts(batch, "__key")
+    else:
+        given |= pair_columns(batch, settings["keyValueEncoding"])
+    given |= {
+        "ordering_key": _texts(batch, "__orderingKey"),
+        "properties": _properties(batch),
+        "event_timestamp": _times(batch),
+    }
+    columns = {name: column for name, column in given.items() if column is not None}
+    return Rows(settings["topic"] or _topics(batch), pa.RecordBatch.from_pydict(columns))
 
-    def _rows(self, batch: pa.RecordBatch) -> Rows:
-        given = {"content": batch.column("value").cast(pa.binary())}
-        if self._encoding is None:
-            given["partition_key"] = _texts(batch, "__key")
-        else:
-            given |= pair_columns(batch, self._encoding)
-        given |= {
-            "ordering_key": _texts(batch, "__orderingKey"),
-            "properties": _properties(batch),
-            "event_timestamp": _times(batch),
-        }
-        columns = {name: column for name, column in given.items() if column is not None}
-        return Rows(self._topics(batch), pa.RecordBatch.from_pydict(columns))
 
-    def _topics(self, batch: pa.RecordBatch) -> list[str] | str:
-        if self._topic is not None:
-            return str(self._topic)
-        topics = batch.column("__topic")
-        if topics.null_count:
-            raise InvalidUse(f"Column __topic is null in {topics.null_count} rows, and option topic is not set.")
-        # Full names, so that different spellings of a topic are one topic.
-        names = {name: str(TopicName.parse(name)) for name in topics.unique().to_pylist()}
-        if len(unique := set(names.values())) == 1:
-            return unique.pop()
-        return [names[name] for name in topics.to_pylist()]
+def _topics(batch: pa.RecordBatch) -> list[str] | str:
+    topics = batch.column("__topic")
+    if topics.null_count:
+        raise InvalidUse(f"Column __topic is null in {topics.null_count} rows, and option topic is not set.")
+    # Full names, so that different spellings of a topic are one topic.
+    names = {name: str(TopicName.parse(name)) for name in topics.unique().to_pylist()}
+    if len(unique := set(names.values())) == 1:
+        return unique.pop()
+    return [names[name] for name in topics.to_pylist()]
 
 
 def _column(batch: pa.RecordBatch, name: str) -> pa.Array | None:
@@ -184,75 +162,36 @@ def _times(batch: pa.RecordBatch) -> pa.Array | None:
     return millis
 
 
-_MORE = 0x80
-"""Bit set in each byte of a varint but the last."""
-_LOW_BYTES = pa.array([bytes((number,)) for number in range(256)], pa.binary())
-
-
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class EncodedRows:
-    """Rows that are encoded for a batch: payloads, all other fields, and of these the keys alone."""
+    """Rows that are encoded for a batch: payloads, all other fields, and of these the keys alone; None without any."""
 
     contents: pa.Array
-    fields: pa.Array
-    keys: pa.Array
+    fields: pa.Array | None
+    keys: pa.Array | None
 
     @classmethod
     def of(cls, columns: pa.RecordBatch) -> Self:
         """Encode rows, in columns named like the arguments of a send."""
-        contents = columns.column("content")
-        keys = _joined(_written(columns, _KEYS), len(contents))
-        fields = [keys, *_written(columns, _OTHERS)]
+        contents, keys = columns.column("content"), _joined(_written(columns, _KEYS))
+        fields = _written(columns, _OTHERS) if keys is None else [keys, *_written(columns, _OTHERS)]
         if contents.null_count:
             fields.insert(0, compute.if_else(contents.is_null(), NULL_VALUE, b""))
             contents = contents.fill_null(b"")
-        return cls(contents, _joined(fields, len(contents)), keys)
-
-    def __len__(self) -> int:
-        return len(self.contents)
-
-    def part(self, rows: slice) -> EncodedRows:
-        """Return some of the rows, without copying them."""
-        return EncodedRows(self.contents[rows], self.fields[rows], self.keys[rows])
+        return cls(contents, _joined(fields), keys)
 
     def sizes(self) -> NDArray[np.int64]:
         """Return the size in bytes of each row's payload and fields."""
-        return lengths_of(self.contents) + lengths_of(self.fields)
+        sizes = _lengths_of(self.contents)
+        return sizes if self.fields is None else sizes + _lengths_of(self.fields)
 
-    def written(self, ids: Sequence[int]) -> memoryview:
-        """Return the rows with their sequence ids, encoded as `batch_parts` does."""
-        numbers = np.arange(ids.start, ids.stop, ids.step) if isinstance(ids, range) else np.asarray(ids, np.int64)
-        upper = numbers >> 7
-        low = _LOW_BYTES.take(pa.array(numbers & 0x7F | np.where(upper > 0, _MORE, 0)))
-        high = _each(pa.array(upper), lambda number: varint(number) if number else b"")
-        sizes = _each(compute.binary_length(self.contents), size_field)
-        lengths = lengths_of(self.fields) + lengths_of(sizes) + 1 + lengths_of(high)  # `low` has one byte
-        heads = _each(pa.array(lengths), lambda length: length.to_bytes(4, "big"))
-        return _bytes_of(_join(heads, self.fields, sizes, low, high, self.contents))
-
-
-class RowBatch(Batch):
-    """Batch of rows, which stay encoded in case it has to be divided."""
-
-    __slots__ = ("_rows",)
-
-    def __init__(self, rows: EncodedRows, outcome: BulkOutcome, ids: Sequence[int]) -> None:
-        super().__init__()
-        self._rows = rows
-        self.ids, self.outcome, self.count, self.keys = ids, outcome, len(rows), rows.keys[0].as_py()
-
-    def payload(self) -> memoryview:
-        """Return the payload of the messages."""
-        return self._rows.written(self.ids)
-
-    def halves(self) -> list[Batch]:
-        """Return the first and the second half of a batch of at least two messages."""
-        assert self.outcome is not None  # noqa: S101  # set by the constructor
-        middle = self.count // 2
-        return [
-            RowBatch(self._rows.part(part), self.outcome, self.ids[part])
-            for part in (slice(None, middle), slice(middle, None))
-        ]
+    def batch_of(self, rows: slice, outcome: BulkOutcome) -> Callable[[Sequence[int]], Batch]:
+        """Return a function that makes a batch of some of the rows with their sequence ids."""
+        contents, *more = (
+            () if column is None else column[rows].to_numpy(zero_copy_only=False).tolist()
+            for column in (self.contents, self.fields, self.keys)
+        )
+        return lambda ids: Batch.of(contents, outcome, ids, *more)
 
 
 def divide(sizes: NDArray[np.int64], most: int, most_bytes: int) -> list[slice]:
@@ -267,7 +206,7 @@ def divide(sizes: NDArray[np.int64], most: int, most_bytes: int) -> list[slice]:
     return found
 
 
-def lengths_of(column: pa.Array) -> NDArray[np.int64]:
+def _lengths_of(column: pa.Array) -> NDArray[np.int64]:
     """Return the number of bytes of each value; a null has 0."""
     return np.asarray(compute.binary_length(column).fill_null(0))
 
@@ -282,15 +221,11 @@ def _join(*columns: pa.Array) -> pa.Array:
     return compute.binary_join_element_wise(*columns, b"")
 
 
-def _joined(columns: list[pa.Array], rows: int) -> pa.Array:
-    """Join columns row by row; return empty bytes per row without columns."""
-    if not columns:
-        return pa.repeat(pa.scalar(b"", pa.binary()), rows)
-    return columns[0] if len(columns) == 1 else _join(*columns)
+def _joined(columns: list[pa.Array]) -> pa.Array | None:
+    return _join(*columns) if len(columns) > 1 else next(iter(columns), None)
 
 
 def _written(columns: pa.RecordBatch, writers: Mapping[str, Callable[[pa.Array], pa.Array]]) -> list[pa.Array]:
-    """Encode the columns that have a writer."""
     return [write(columns.column(name)) for name, write in writers.items() if name in columns.schema.names]
 
 
@@ -300,32 +235,18 @@ def _batch_texts(number: int, column: pa.Array) -> pa.Array:
     return _join(heads, octets).fill_null(b"")
 
 
-def _batch_properties(column: pa.Array) -> pa.Array:
-    return pa.array([option_fields({"properties": dict(pairs or ())}) for pairs in column.to_pylist()], pa.binary())
-
-
-def _batch_times(column: pa.Array) -> pa.Array:
-    return _each(column, lambda time: option_fields({"event_timestamp": time})).fill_null(b"")
-
-
-def _base64_flags(column: pa.Array) -> pa.Array:
-    return pa.repeat(pa.scalar(number_field(IS_BASE64, 1), pa.binary()), len(column))
-
-
 _KEYS: dict[str, Callable[[pa.Array], pa.Array]] = {
     "partition_key": partial(_batch_texts, PARTITION_KEY),
-    BASE64_KEYS: _base64_flags,
+    BASE64_KEYS: lambda flags: pa.repeat(pa.scalar(number_field(IS_BASE64, 1), pa.binary()), len(flags)),
     "ordering_key": partial(_batch_texts, ORDERING_KEY),
 }
-_OTHERS = {"properties": _batch_properties, "event_timestamp": _batch_times}
+_OTHERS: dict[str, Callable[[pa.Array], pa.Array]] = {
+    "properties": lambda properties: pa.array(
+        [option_fields({"properties": dict(pairs or ())}) for pairs in properties.to_pylist()], pa.binary()
+    ),
+    "event_timestamp": lambda times: _each(times, lambda time: option_fields({"event_timestamp": time})).fill_null(b""),
+}
 """Writers of the columns, in the order of `option_fields`."""
-
-
-def _bytes_of(column: pa.Array) -> memoryview:
-    """Return the concatenated bytes of a binary column."""
-    _, offsets, data = column.buffers()
-    begin, end = np.frombuffer(offsets, np.int32)[[column.offset, column.offset + len(column)]]
-    return memoryview(data)[begin:end]
 
 
 def row_sender_of(producer: Producer[bytes]) -> RowSender | PartitionedRowSender | MessageSender:
@@ -340,10 +261,7 @@ def row_sender_of(producer: Producer[bytes]) -> RowSender | PartitionedRowSender
 
 
 class MessageSender:
-    """Sender of rows by a producer that does not batch, or batches by key.
-
-    `duplicates` is the number of rows that the topic had already.
-    """
+    """Sender of rows by a producer without batches, or by key; it counts the rows that the topic had already."""
 
     def __init__(self, producer: Producer[bytes]) -> None:
         self._producer = producer
@@ -368,12 +286,14 @@ class MessageSender:
 
 
 class RowSender:
-    """Sender of the rows of one group to one topic, by a producer that only this object uses."""
+    """Sender of the rows of one group to one topic or partition, by a producer that only this object uses."""
 
     def __init__(self, sender: BatchingSender) -> None:
         self._sender = sender
         self._outcome = BulkOutcome()
         self._sent = 0
+        self._kept: list[tuple[pa.RecordBatch, NDArray[np.int64] | None]] = []
+        self._kept_bytes = 0
 
     @property
     def duplicates(self) -> int:
@@ -381,10 +301,7 @@ class RowSender:
         return self._outcome.duplicates
 
     def send(self, columns: pa.RecordBatch, ids: NDArray[np.int64] | None, *, whole: bool = False) -> int:
-        """Send rows with ascending ids, None for the producer's own; wait only for space in its queue.
-
-        With `whole`, the last rows are omitted if they are not a whole batch. Return the number of rows sent.
-        """
+        """Send rows with ascending ids or None; with `whole`, only those in whole batches. Return the number sent."""
         sender, outcome = self._sender, self._outcome
         for name in ("partition_key", "ordering_key"):
             if name in columns.schema.names:
@@ -393,12 +310,12 @@ class RowSender:
         sizes, most_bytes = rows.sizes(), sender.config.bounds.size
         for part in divide(sizes, sender.max_whole_batch, most_bytes):
             count = part.stop - part.start
-            if whole and part.stop == len(rows) and count < sender.max_whole_batch:
+            if whole and part.stop == len(columns) and count < sender.max_whole_batch:
                 return int(part.start)
             outcome.raise_failure()
             numbers = None if ids is None else ids[part].tolist()
             if sizes[part.start] <= most_bytes and sender.push_whole_batch(
-                count, numbers, partial(RowBatch, rows.part(part), outcome)
+                count, numbers, rows.batch_of(part, outcome)
             ):
                 self._sent += count
                 continue
@@ -409,7 +326,31 @@ class RowSender:
                 options = dict(zip(arguments, row, strict=True))
                 self._sent += 1
                 sender.post(options.pop("content"), outcome.one, options)
-        return len(rows)
+        return len(columns)
+
+    def collect(self, columns: pa.RecordBatch, ids: NDArray[np.int64] | None) -> None:
+        """Keep rows, and send all whole batches of the kept rows; rows always have ids, or never."""
+        if self._kept and columns.schema != self._kept[0][0].schema:
+            self.send_kept()
+        self._keep(columns, ids)
+        bounds, count = self._sender.config.bounds, sum(len(kept) for kept, _ in self._kept)
+        if count >= self._sender.max_whole_batch or self._kept_bytes >= bounds.size:
+            self.send_kept(whole=True)
+
+    def send_kept(self, *, whole: bool = False) -> None:
+        """Send the kept rows; with `whole`, keep the rows after the last whole batch."""
+        if not self._kept:
+            return
+        kept, self._kept, self._kept_bytes = self._kept, [], 0
+        (rows,) = pa.Table.from_batches([columns for columns, _ in kept]).combine_chunks().to_batches()
+        ids = None if kept[0][1] is None else np.concatenate([numbers for _, numbers in kept])
+        sent = self.send(rows, ids, whole=whole)
+        if sent < len(rows):
+            self._keep(rows[sent:], ids if ids is None else ids[sent:])
+
+    def _keep(self, columns: pa.RecordBatch, ids: NDArray[np.int64] | None) -> None:
+        self._kept.append((columns, ids))
+        self._kept_bytes += int(_lengths_of(columns.column("content")).sum())
 
     def finish(self) -> None:
         """Wait until all rows are persisted."""
@@ -422,12 +363,12 @@ class PartitionedRowSender:
 
     def __init__(self, sender: PartitionedSender) -> None:
         self._sender = sender
-        self._parts = [_Part(one) for one in sender.parts]
+        self._parts = [RowSender(one) for one in sender.parts]
 
     @property
     def duplicates(self) -> int:
         """Number of rows with a known outcome that the topic had already."""
-        return sum(part.rows.duplicates for part in self._parts)
+        return sum(part.duplicates for part in self._parts)
 
     def send(self, columns: pa.RecordBatch, ids: NDArray[np.int64] | None) -> None:
         """Send rows, or keep them until they fill a batch; the arguments are those of `RowSender.send`."""
@@ -435,7 +376,7 @@ class PartitionedRowSender:
         for number, part in enumerate(self._parts):
             indexes = np.flatnonzero(chosen == number)
             if len(indexes):
-                part.add(columns.take(pa.array(indexes)), None if ids is None else ids[indexes])
+                part.collect(columns.take(pa.array(indexes)), None if ids is None else ids[indexes])
 
     def _choose(self, columns: pa.RecordBatch, ids: NDArray[np.int64] | None) -> NDArray[np.int64]:
         """Return the partition of each row, routing each distinct key once."""
@@ -451,7 +392,7 @@ class PartitionedRowSender:
             by_key = np.array(self._sender.route(names, [0] * len(names), None, partitions), np.int64)
             chosen = np.append(by_key, -1)[np.asarray(coded.indices.fill_null(len(names)))]
         if len(keyless):
-            sizes = lengths_of(columns.column("content"))[keyless].tolist()
+            sizes = _lengths_of(columns.column("content"))[keyless].tolist()
             numbers = None if ids is None else ids[keyless].tolist()
             chosen[keyless] = self._sender.route([None] * len(keyless), sizes, numbers, partitions)
         return chosen
@@ -459,40 +400,6 @@ class PartitionedRowSender:
     def finish(self) -> None:
         """Send the pending rows, and wait until all rows are persisted."""
         for part in self._parts:
-            part.send()
+            part.send_kept()
         for part in self._parts:
-            part.rows.finish()
-
-
-class _Part:
-    """Pending rows of one partition, and their sender."""
-
-    def __init__(self, sender: BatchingSender) -> None:
-        self.rows = RowSender(sender)
-        self._most, self._size = sender.max_whole_batch, sender.config.bounds.size
-        self._kept: list[tuple[pa.RecordBatch, NDArray[np.int64] | None]] = []
-        self._count = self._bytes = 0
-
-    def add(self, columns: pa.RecordBatch, ids: NDArray[np.int64] | None) -> None:
-        """Keep rows, and send all whole batches of the pending rows; rows always have ids, or never."""
-        if self._kept and columns.schema != self._kept[0][0].schema:
-            self.send()
-        self._keep(columns, ids)
-        if self._count >= self._most or self._bytes >= self._size:
-            self.send(whole=True)
-
-    def send(self, *, whole: bool = False) -> None:
-        """Send the pending rows; with `whole`, rows after the last whole batch stay pending."""
-        if not self._kept:
-            return
-        kept, self._kept, self._count, self._bytes = self._kept, [], 0, 0
-        (rows,) = pa.Table.from_batches([columns for columns, _ in kept]).combine_chunks().to_batches()
-        ids = None if kept[0][1] is None else np.concatenate([numbers for _, numbers in kept])
-        sent = self.rows.send(rows, ids, whole=whole)
-        if sent < rows.num_rows:
-            self._keep(rows[sent:], ids if ids is None else ids[sent:])
-
-    def _keep(self, columns: pa.RecordBatch, ids: NDArray[np.int64] | None) -> None:
-        self._kept.append((columns, ids))
-        self._count += columns.num_rows
-        self._bytes += int(lengths_of(columns.column("content")).sum())
+            part.finish()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -14,25 +15,20 @@ from pulsar_ext._wire.message_id_data import MessageIdData, encode
 from pulsar_ext.errors import InvalidUse
 
 from .message_block import MessageBlock, binary_of, sizes_of, with_nulls
-from .values import PartDecoder, decoder_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from .options import Settings
-
+from .options import Settings
+from .values import decoder_of
 
 KEY_PART: Final = "__keyPart"
 """Column of a KEY_VALUE topic's keys, with option `keyFormat`."""
 
 _MILLIS = 1000
 _MOST_MILLIS = (2**63 - 1) // _MILLIS
+_MICROS: Final = pa.timestamp("us", tz="UTC")
 
 
 def _key(block: MessageBlock, kind: pa.DataType) -> pa.Array:
-    if block.key_decoder.exact:
-        keys = map(block.key_decoder.decode, block.inners, block.key_texts)
-        return _typed(block, pa.array(list(keys), pa.binary()), kind)
+    if block.key_forms is not None:
+        return _typed(block, pa.array(block.exact_keys(block.key_forms), pa.binary()), kind)
     return _typed(block, _non_empty(block.keys), kind)
 
 
@@ -50,10 +46,6 @@ def _first_chunk_id(block: MessageBlock, kind: pa.DataType) -> pa.Array:
     return pa.array(found, kind)
 
 
-def _publish_time(block: MessageBlock, kind: pa.DataType) -> pa.Array:
-    return pa.array(block.numbers("publish_timestamp") * _MILLIS, pa.timestamp("us", tz="UTC")).cast(kind)
-
-
 def _event_time(block: MessageBlock, kind: pa.DataType) -> pa.Array:
     millis = block.numbers("event_timestamp").view(np.uint64)
     far = np.flatnonzero(millis > _MOST_MILLIS)
@@ -65,7 +57,7 @@ def _event_time(block: MessageBlock, kind: pa.DataType) -> pa.Array:
     if not millis.any():
         return pa.nulls(len(block), kind)
     micros = millis.astype(np.int64) * _MILLIS
-    return pa.array(micros, pa.timestamp("us", tz="UTC"), mask=millis == 0).cast(kind)
+    return pa.array(micros, _MICROS, mask=millis == 0).cast(kind)
 
 
 def _properties(block: MessageBlock, kind: pa.DataType) -> pa.Array:
@@ -106,7 +98,9 @@ COLUMNS: Final = {
     "__key": Column(("binary", "string"), _key),
     "__topic": Column(("string",), lambda block, kind: pa.repeat(pa.scalar(block.topic, kind), len(block))),
     "__messageId": Column(("binary",), lambda block, kind: binary_of(block.inners.ids()).cast(kind)),
-    "__publishTime": Column(("timestamp",), _publish_time),
+    "__publishTime": Column(
+        ("timestamp",), lambda block, kind: pa.array(block.numbers("publish_timestamp") * _MILLIS, _MICROS).cast(kind)
+    ),
     "__eventTime": Column(("timestamp",), _event_time),
     "__messageProperties": Column(("map<string,string>",), _properties),
     "__orderingKey": Column(("binary",), lambda block, kind: _non_empty(block.ordering_keys).cast(kind)),
@@ -143,26 +137,29 @@ _TYPES = {
 }
 
 
+def _known(settings: Settings) -> dict[str, list[types.DataType]]:
+    """Return the columns of a read, each with its possible types, the default first."""
+    decoder, key = decoder_of(settings, "value"), decoder_of(settings, "key")
+    known = {} if decoder is None else {field.name: [field.dataType] for field in decoder.fields}
+    known |= {} if key is None else {KEY_PART: [key.type]}
+    for name, column in COLUMNS.items():
+        if name != "value" or decoder is None:
+            known[name] = [_TYPES[kind] for kind in column.types]
+    if decoder is None and settings["valueFormat"] == "string":
+        known["value"].reverse()
+    return known
+
+
 def full_schema(settings: Settings) -> StructType:
     """Return the schema of a read without a user's schema: the standard columns, or those of option `columns`."""
-    decoder, key = decoder_of(settings, "value"), decoder_of(settings, "key")
-    own = {} if decoder is None else {field.name: field for field in decoder.fields}
-    fields: dict[str, StructField] = {}
-    standard = STANDARD if key is None else (STANDARD[0], KEY_PART, *STANDARD[1:])
-    for name in settings["columns"] or standard:
-        if name == KEY_PART and key is not None:
-            fields[name] = StructField(name, key.type, nullable=True)
-        elif name == "value" and decoder is not None:
-            fields |= own
-        elif name == "value":
-            fields[name] = _field(name, "string" if settings["valueFormat"] == "string" else "binary")
-        elif name in COLUMNS:
-            fields[name] = _field(name, COLUMNS[name].types[0])
-        elif name in own:
-            fields[name] = own[name]
-        else:
-            raise InvalidUse(_no_column(name, decoder, settings))
-    return StructType(list(fields.values()))
+    known, decoder = _known(settings), decoder_of(settings, "value")
+    own = ["value"] if decoder is None else [field.name for field in decoder.fields]
+    standard = (STANDARD[0], KEY_PART, *STANDARD[1:]) if KEY_PART in known else STANDARD
+    names = dict.fromkeys(
+        one for name in settings["columns"] or standard for one in (own if name == "value" else [name])
+    )
+    _check_names(names, known)
+    return StructType([StructField(name, known[name][0], nullable=True) for name in names])
 
 
 def check_schema(schema: StructType, settings: Settings) -> None:
@@ -170,49 +167,34 @@ def check_schema(schema: StructType, settings: Settings) -> None:
     columns = settings["columns"]
     if columns and set(columns) != set(schema.fieldNames()) and settings["valueFormat"] in ("bytes", "string"):
         raise InvalidUse("Option columns and the schema name different columns: set only one of them.")
-    decoder = decoder_of(settings, "value")
-    known = {} if decoder is None else {field.name: field.dataType.simpleString() for field in decoder.fields}
-    if (key := decoder_of(settings, "key")) is not None:
-        known[KEY_PART] = key.type.simpleString()
+    known = _known(settings)
+    _check_names(schema.fieldNames(), known)
     for field in schema.fields:
-        kind = field.dataType.simpleString()
-        if field.name not in known and (field.name not in COLUMNS or (decoder is not None and field.name == "value")):
-            raise InvalidUse(_no_column(field.name, decoder, settings))
-        allowed = (known[field.name],) if field.name in known else COLUMNS[field.name].types
-        if kind not in allowed:
-            raise InvalidUse(f"Column {field.name} is {' or '.join(allowed)}, not {kind}.")
+        allowed = sorted(kind.simpleString() for kind in known[field.name])
+        if field.dataType.simpleString() not in allowed:
+            raise InvalidUse(f"Column {field.name} is {' or '.join(allowed)}, not {field.dataType.simpleString()}.")
 
 
-def _no_column(name: str, decoder: PartDecoder | None, settings: Settings) -> str:
-    own = [] if decoder is None else [field.name for field in decoder.fields]
-    own += [] if settings["keyFormat"] is None else [KEY_PART]
-    known = [column for column in COLUMNS if decoder is None or column != "value"]
-    return f"Unknown column {name!r}. The columns are: {', '.join([*own, *known])}."
+def _check_names(names: Iterable[str], known: Iterable[str]) -> None:
+    for name in names:
+        if name not in known:
+            raise InvalidUse(f"Unknown column {name!r}. The columns are: {', '.join(known)}.")
 
 
-def _field(name: str, kind: str) -> StructField:
-    return StructField(name, _TYPES[kind], nullable=True)
+def batch_maker(columns: StructType, settings: Settings) -> Callable[[MessageBlock], pa.RecordBatch]:
+    """Return a function that converts blocks to Arrow batches with these columns."""
+    schema = to_arrow_schema(columns, timezone="UTC")
+    decoder, keys = decoder_of(settings, "value"), decoder_of(settings, "key")
+    own = () if decoder is None else tuple(field.name for field in decoder.fields)
+    wanted = {field.name: field.type for field in schema if field.name in own}
 
+    def make(block: MessageBlock) -> pa.RecordBatch:
+        values: dict[str, pa.Array] = decoder.columns(block, wanted) if wanted and decoder is not None else {}
+        if keys is not None and KEY_PART in schema.names:
+            values[KEY_PART] = keys.column(block, schema.field(KEY_PART).type)
+        for field in schema:
+            if field.name not in values:
+                values[field.name] = COLUMNS[field.name].of(block, field.type)
+        return pa.RecordBatch.from_arrays([values[name] for name in schema.names], schema=schema)
 
-class BatchMaker:
-    """Converter of blocks to Arrow batches of a schema."""
-
-    def __init__(self, schema: StructType, settings: Settings) -> None:
-        self._schema = to_arrow_schema(schema, timezone="UTC")
-        self._decoder = decoder_of(settings, "value")
-        self._own = frozenset() if self._decoder is None else frozenset(field.name for field in self._decoder.fields)
-        self._keys = decoder_of(settings, "key")
-        self._wanted = [field.name for field in self._schema if field.name in self._own]
-
-    def make(self, block: MessageBlock) -> pa.RecordBatch:
-        """Return a block as one batch."""
-        values: dict[str, pa.Array] = {}
-        if self._wanted and self._decoder is not None:
-            values = self._decoder.columns(block, {name: self._schema.field(name).type for name in self._wanted})
-        if self._keys is not None and KEY_PART in self._schema.names:
-            values[KEY_PART] = self._keys.column(block, self._schema.field(KEY_PART).type)
-        arrays = [
-            values[field.name] if field.name in values else COLUMNS[field.name].of(block, field.type)
-            for field in self._schema
-        ]
-        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+    return make

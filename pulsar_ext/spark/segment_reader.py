@@ -1,9 +1,9 @@
 """Reading of a segment by a task: every message exactly once, or an error that names the missing ones.
 
 A reader delivers whole messages and does not report the entries that it skips. A `DeliveryAccount` records them, and an
-`EntryLookup` determines the content of each: chunks of other messages and markers can be ignored, an incomplete chunked
-message may still be completed, a message that the client lost on a reconnect is read again, and trimmed entries are
-reported. For a compacted view, only the broker knows the remaining entries; it reports when all were delivered.
+`_EntryLookup` determines the content of each: chunks of other messages and markers can be ignored, an incomplete
+chunked message may still be completed, a message that the client lost on a reconnect is read again, and trimmed entries
+are reported. For a compacted view, only the broker knows the remaining entries; it reports when all were delivered.
 
 Compaction has processed the entries up to the position of its own cursor. An entry up to that position may have been
 removed if it has no message; a later entry must be delivered, as in any other read.
@@ -18,48 +18,38 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
+from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum, auto
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pulsar
+import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
+from pyspark.sql.types import StructType
 
 from pulsar_ext._native.results import UNREACHABLE
+from pulsar_ext.admin import EntryMetadata, InternalStats, LedgerInfo
 from pulsar_ext.chunks.search import resolve_chunks
 from pulsar_ext.dedup.opening import is_shown_exactly
 from pulsar_ext.errors import AdminNotFound, IncompleteChunkedMessage, InvalidUse, MessageIdUnresolved, PulsarExtError
 from pulsar_ext.ids.message_id import MessageId, Origin
 from pulsar_ext.ids.position import Ledgers, Position
 from pulsar_ext.ids.topic_name import TopicName
+from pulsar_ext.key_shared.hash_ranges import KeyHashRanges
+from pulsar_ext.key_shared.hashing import KeyForms
+from pulsar_ext.reader import Reader
 
 from .connection import admin_of, client_of, reader_keys
 from .delivery_account import DeliveryAccount
 from .errors import Loss, NotDelivered, report_data_loss
-from .message_block import KeyDecoder, MessageBlock, read_block, sizes_of
-from .offsets import BEGINNING
-from .schema import BatchMaker
+from .message_block import Block, MessageBlock, read_block, sizes_of
+from .offsets import BEGINNING, Segment, Split, plan_splits
+from .options import Settings
+from .schema import batch_maker
 from .shipping import Shipped
-from .splits import plan_splits
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    import pyarrow as pa
-    from pyspark.sql.types import StructType
-
-    from pulsar_ext.admin import EntryMetadata, InternalStats, LedgerInfo
-    from pulsar_ext.key_shared.hash_ranges import KeyHashRanges
-    from pulsar_ext.reader import Reader
-
-    from .message_block import Block
-    from .options import Settings
-    from .splits import Segment, Split
 
 
-class CompactedView:
-    """Compacted view of one segment."""
-
+class _CompactedView:
     def __init__(self, segment: Segment, settings: Settings) -> None:
         self._segment = segment
         self._settings = settings
@@ -106,10 +96,7 @@ class CompactedView:
         return stats
 
     def without_removed(self, block: MessageBlock) -> MessageBlock | None:
-        """Return the block without empty messages, which the C++ client delivers for compacted messages of a batch.
-
-        Compaction removes every message without a key.
-        """
+        """Return the block without empty messages, which the C++ client delivers for compacted ones without a key."""
         ledger, entry, batch = block.positions
         columns = block.keys, block.values, block.ordering_keys
         empty = np.flatnonzero((batch >= 0) & (sum(map(sizes_of, columns)) == 0))
@@ -140,9 +127,7 @@ class EntryContent(Enum):
     """Last chunk of a message of the segment whose first chunk was looked up before."""
 
 
-class EntryLookup:
-    """Lookup of the content of a segment's entries."""
-
+class _EntryLookup:
     def __init__(self, segment: Segment, settings: Settings, account: DeliveryAccount) -> None:
         self._segment = segment
         self._settings = settings
@@ -152,10 +137,7 @@ class EntryLookup:
         self._begun: dict[tuple[str | None, str, int], Position] = {}
 
     def find(self, position: Position) -> tuple[EntryContent, Position]:
-        """Return the content of an entry, and the other end of its message, or else the entry itself.
-
-        That is the last entry of a message that begins there, or the first entry of one whose last chunk it is.
-        """
+        """Return an entry's content, and the other end of the message that begins or ends there, or else the entry."""
         if position.ledger_id in self._deleted_ledgers:
             return EntryContent.NO_MESSAGE, position
         admin = admin_of(self._settings)
@@ -267,10 +249,10 @@ def read_segments(
     segments: Iterable[Segment], ranges: KeyHashRanges | None, settings: Settings
 ) -> Iterator[MessageBlock]:
     """Read segments one after the other, as blocks that are not empty; `ranges` are the slots to keep, None for all."""
-    key_decoder = KeyDecoder(settings)
+    key_forms = KeyForms(lambda: admin_of(settings), "exact") if settings["keyForms"] == "exact" else None
     selected = None if ranges is None or ranges.is_full else ranges
     for segment in segments:
-        for block in SegmentReader(segment, settings, key_decoder).blocks():
+        for block in _SegmentReader(segment, settings, key_forms).blocks():
             kept = block if selected is None else _in_ranges(block, selected)
             if kept is not block:
                 block.release()
@@ -288,17 +270,15 @@ def _in_ranges(block: MessageBlock, ranges: KeyHashRanges) -> MessageBlock | Non
     return block.take(np.flatnonzero(wanted).tolist()) if wanted.any() else None
 
 
-class SegmentReader:
-    """Reader of one segment."""
-
-    def __init__(self, segment: Segment, settings: Settings, key_decoder: KeyDecoder) -> None:
+class _SegmentReader:
+    def __init__(self, segment: Segment, settings: Settings, key_forms: KeyForms | None) -> None:
         self._segment = segment
         self._settings = settings
-        self._key_decoder = key_decoder
+        self._key_forms = key_forms
         self._partition = TopicName.parse(segment.topic).partition_index
         self._account = DeliveryAccount(segment)
-        self._lookup = EntryLookup(segment, settings, self._account)
-        self._view = CompactedView(segment, settings) if settings["readCompacted"] else None
+        self._lookup = _EntryLookup(segment, settings, self._account)
+        self._view = _CompactedView(segment, settings) if settings["readCompacted"] else None
         self._unfinished: set[Position] = set()
         self._reread_from: Position | None = None
         self._reopens = 0
@@ -346,7 +326,7 @@ class SegmentReader:
     def _next_block(self, inners: Block) -> MessageBlock | None:
         """Return the messages of this segment; None without any, or if a message before them was skipped."""
         snapshot, unfinished = self._account.snapshot(), set(self._unfinished)
-        block = self._accounted(MessageBlock(inners, self._segment.topic, self._partition, self._key_decoder))
+        block = self._accounted(MessageBlock(inners, self._segment.topic, self._partition, self._key_forms))
         if self._reread_from is None:
             return block
         # No message of this block has been yielded, so the whole block is read again, from the skipped message on.
@@ -522,10 +502,10 @@ class SplitReader(metaclass=Shipped):
         """Read the rows of one task."""
         if not isinstance(partition, PulsarPartition):  # Spark's own, if there is nothing to read
             return iter(())
-        maker = BatchMaker(self._schema, self._settings)
+        make = batch_maker(self._schema, self._settings)
 
         def to_batch(block: MessageBlock) -> pa.RecordBatch:
-            batch = maker.make(block)
+            batch = make(block)
             block.release()  # before the next block is read
             return batch
 

@@ -13,12 +13,9 @@ import os
 import sys
 import warnings
 from abc import ABCMeta
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from pyspark.sql import SparkSession
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _IMPORT = """\
 import importlib, sys

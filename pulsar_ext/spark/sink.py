@@ -11,36 +11,30 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 import pulsar
 import pyarrow as pa
+from numpy.typing import NDArray
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
 
 from pulsar_ext.dedup.opening import Recall
 from pulsar_ext.errors import AdminNotFound, InvalidUse, ProducerForgotten, PulsarExtError
 from pulsar_ext.ids.topic_name import TopicName
+from pulsar_ext.producer import Producer
 
 from .connection import admin_of, client_of, producer_keys, when_free
 from .errors import NotWritten
-from .rows import BatchSplitter, MessageSender, PartitionedRowSender, Rows, RowSender, row_sender_of
+from .options import Settings
+from .rows import MessageSender, PartitionedRowSender, Rows, RowSender, row_sender_of, rows_by_group
 from .schema import COLUMNS, WRITTEN
 from .shipping import Shipped
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from numpy.typing import NDArray
-    from pyspark.sql.types import StructType
-
-    from pulsar_ext.producer import Producer
-
-    from .options import Settings
-
 
 _DEFAULTS = {
     "batching_enabled": True,
@@ -182,8 +176,6 @@ class Written(WriterCommitMessage):
 
 
 class _Writer(metaclass=Shipped):
-    """Common part of a batch write and a streaming write."""
-
     def __init__(self, settings: Settings, schema: StructType, *, overwrite: bool) -> None:
         if overwrite:
             raise InvalidUse('A topic cannot be overwritten: use .mode("append").')
@@ -211,16 +203,14 @@ class _Writer(metaclass=Shipped):
             raise InvalidUse("No topic to write to: set option topic, or add a column __topic.")
 
     def _publish(self, batches: Iterator[pa.RecordBatch], query: str | None, batch_id: int) -> Written:
-        """Write the rows of one task."""
         context = TaskContext.get()
         task = "0" if context is None else str(context.partitionId())
         settings = self._settings
         exactly = settings["guarantee"] == "exactly-once"
         prefix = "-".join(part for part in (settings["producerName"], query) if part) if exactly else None
-        splitter = BatchSplitter(settings)
         with TaskProducers(settings, prefix, batch_id << _ROW_BITS) as producers:
             for batch in batches:
-                for group, rows in splitter.by_group(batch, task):
+                for group, rows in rows_by_group(batch, settings, task):
                     producers.send(group, rows)
             sent, duplicates = producers.finish()
             return Written(sent, duplicates, producers.groups if exactly else ())

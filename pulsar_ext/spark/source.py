@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import datasource as ds
+from pyspark.sql.types import StructType
 
 from pulsar_ext.key_shared.hash_ranges import KeyHashRange, KeyHashRanges
 from pulsar_ext.key_shared.hashing import SLOTS
@@ -28,10 +30,6 @@ from .shipping import Shipped
 from .values import with_schemas
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, MutableMapping
-
-    from pyspark.sql.types import StructType
-
     from .sink import PulsarStreamWriter, PulsarWriter
     from .stream import PulsarStreamReader
 

@@ -11,11 +11,11 @@ import contextlib
 import logging
 import time
 import uuid
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 import pulsar
-from pyspark.sql.datasource import DataSourceStreamReader
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
@@ -24,30 +24,21 @@ from pyspark.sql.streaming.datasource import (
     ReadMinRows,
     SupportsTriggerAvailableNow,
 )
+from pyspark.sql.types import StructType
 
 from pulsar_ext._native.messages import InnerMessageId
+from pulsar_ext.admin import InternalStats
+from pulsar_ext.consumer import Consumer
 from pulsar_ext.errors import AdminConflict, AdminError, InvalidUse
 from pulsar_ext.ids.position import Ledgers, Position
 from pulsar_ext.ids.topic_name import TopicName
 
 from .connection import admin_of, client_of, when_free
 from .errors import report_data_loss
-from .offsets import BEGINNING, Offset, StreamOffset
+from .offsets import BEGINNING, Offset, Segment, StreamOffset, TopicState, limit_entries
+from .options import Settings
 from .planning import begin_of, check_topics_of_offsets, find_loss, planned_segment, state_of, stats_of, topics_of
 from .segment_reader import SplitReader
-from .splits import Segment, TopicState, limit_entries
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from pyspark.sql.datasource import InputPartition
-    from pyspark.sql.types import StructType
-
-    from pulsar_ext.admin import InternalStats
-    from pulsar_ext.consumer import Consumer
-
-    from .options import Settings
-
 
 _FLUSH_SECONDS = 3.0
 _POLL_SECONDS = 0.03
@@ -56,10 +47,7 @@ _log = logging.getLogger("pulsar_ext.spark")
 
 
 class QuerySubscription:
-    """Subscription of a query, with an Exclusive consumer on each topic partition that never receives messages.
-
-    The consumers keep other queries from using the subscription, and the broker from deleting it as inactive.
-    """
+    """Subscription of a query; its Exclusive consumers never receive, but keep other queries and its deletion away."""
 
     def __init__(self, name: str, settings: Settings) -> None:
         self.name = name
@@ -132,17 +120,11 @@ class QuerySubscription:
             _log.warning("The subscription %s on %s was deleted; creating it again", self.name, topic)
             with contextlib.suppress(pulsar.PulsarException):
                 self._consumers.pop(topic).close()
+        at = offset.position
+        following = Ledgers(stats.ledger_sizes()).next(at) or Position(at.ledger_id, at.entry_id + 1)
         admin = admin_of(self._settings)
-        ledgers = Ledgers(stats.ledger_sizes())
-        try:
-            if offset == BEGINNING:
-                admin.create_subscription(topic, self.name, "earliest")
-                return
-            at = offset.position
-            following = ledgers.next(at) or Position(at.ledger_id, at.entry_id + 1)
-            admin.create_subscription(topic, self.name, following)
-        except AdminConflict:
-            return
+        with contextlib.suppress(AdminConflict):
+            admin.create_subscription(topic, self.name, "earliest" if offset == BEGINNING else following)
 
     def _connect(self, topic: str) -> Consumer[bytes]:
         # Without a queue, the broker sends no messages.
@@ -166,14 +148,8 @@ class PulsarStreamReader(SplitReader, DataSourceStreamReader, SupportsTriggerAva
         self._target: Mapping[str, Offset] | None = None
         self._waiting_since: float | None = None
 
-    # -- offsets -----------------------------------------------------------------------------------------------------
-
     def initialOffset(self) -> dict[str, object]:  # noqa: N802  # Spark's name, here and below
-        """Return the offsets at which a new query begins.
-
-        With an existing `predefinedSubscription`, that is the position of its cursor: a first batch that crashed before
-        Spark logged it begins at the same message again.
-        """
+        """Return the offsets at which a new query begins, or those of the cursors of its `predefinedSubscription`."""
         admin, settings = admin_of(self._settings), self._settings
         name = settings["predefinedSubscription"]
         offsets: dict[str, Offset] = {}
@@ -182,9 +158,8 @@ class PulsarStreamReader(SplitReader, DataSourceStreamReader, SupportsTriggerAva
         stats = stats_of(admin, topics)
         for topic, known in stats.items():
             cursor = known.cursors.get(name) if name is not None else None
-            if cursor is not None:
-                at = cursor.mark_delete_position
-                offsets[topic] = Offset(at.ledger_id, at.entry_id)
+            if cursor is not None:  # so a first batch that crashed before Spark logged it begins there again
+                offsets[topic] = Offset.at(cursor.mark_delete_position)
             else:
                 offsets[topic] = begin_of(admin, settings, state_of(settings, topic, known, admin), "latest")
         found = StreamOffset(name or f"{settings['subscriptionPrefix']}-{uuid.uuid4().hex[:12]}", offsets, offsets)
@@ -245,8 +220,6 @@ class PulsarStreamReader(SplitReader, DataSourceStreamReader, SupportsTriggerAva
             for topic, stats in stats_of(admin, topics_of(admin, self._settings)).items()
         }
 
-    # -- batches -----------------------------------------------------------------------------------------------------
-
     def partitions(self, start: dict[str, object], end: dict[str, object]) -> Sequence[InputPartition]:
         """Plan the tasks of a batch; equal offsets yield equal tasks while no entry is trimmed."""
         admin, settings = admin_of(self._settings), self._settings
@@ -269,8 +242,6 @@ class PulsarStreamReader(SplitReader, DataSourceStreamReader, SupportsTriggerAva
         """Close the consumers of the query's subscription, which sends their pending acknowledgements."""
         if self._subscription is not None:
             self._subscription.close()
-
-    # -- parts -------------------------------------------------------------------------------------------------------
 
     def __getstate__(self) -> dict[str, object]:
         return {**vars(self), "_subscription": None}

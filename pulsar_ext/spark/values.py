@@ -13,43 +13,49 @@ from __future__ import annotations
 import base64
 import io
 import json
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal, InvalidOperation
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 import pyarrow as pa
 from pyspark.sql import types
 from pyspark.sql.types import BinaryType, DataType, StringType, StructType
 
+from pulsar_ext._native.messages import InnerMessage
 from pulsar_ext._native.schemas import version_of
+from pulsar_ext.admin import SchemaInfo
 from pulsar_ext.errors import AdminNotFound, InvalidUse, SchemaMismatch
 from pulsar_ext.ids.topic_name import TopicName
 from pulsar_ext.schema.avro_definition import shape_of_definition
-from pulsar_ext.schema.json_values import OFFICIAL_BEGINNING, parse_json
+from pulsar_ext.schema.json_schema import OFFICIAL_BEGINNING, parse_json
 from pulsar_ext.schema.key_value import key_bytes, parts_of, split_inline
-from pulsar_ext.schema.shapes import Array, Enumeration, Fixed, Mapped, Record, Scalar, Union, short_name
+from pulsar_ext.schema.shapes import (
+    Array,
+    Complex,
+    Definition,
+    Enumeration,
+    Fixed,
+    Mapped,
+    Record,
+    Scalar,
+    Shape,
+    Union,
+    short_name,
+)
 
 from .connection import admin_of
+from .message_block import MessageBlock
+from .options import Settings
 from .planning import topics_of
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from pulsar_ext._native.messages import InnerMessage
-    from pulsar_ext.admin import SchemaInfo
-    from pulsar_ext.schema.shapes import Definition, Shape
-
-    from .message_block import MessageBlock
-    from .options import Settings
-
-    SchemaPart = Literal["value", "key"]
-    _Complex = dict[str, Any]
-    _Row = dict[str, object]
-    _Converter = Callable[[Any], object]
-    """Converter of parsed JSON that is not null; a type without one has unchanged values."""
-    _Taker = Callable[[InnerMessage, bytes | None], bytes | None]
+SchemaPart = Literal["value", "key"]
+_Row = dict[str, object]
+_Converter = Callable[[Any], object]
+"""Converter of parsed JSON that is not null; a type without one has unchanged values."""
+_Taker = Callable[[InnerMessage, bytes | None], bytes | None]
 
 
 def field_types(schema: Definition) -> list[types.StructField]:
@@ -196,7 +202,7 @@ def _fraction(value: object) -> object:
     return float(value) if isinstance(value, Decimal) else value
 
 
-def _micros(unit: int, value: Any) -> object:
+def _micros(unit: int, value: str | int | Decimal) -> object:
     if isinstance(value, str):
         moment = datetime.fromisoformat(value)
         if moment.tzinfo is None:
@@ -213,7 +219,7 @@ def _days(value: object) -> object:
     return date(*value).toordinal() - _DAY_ONE if isinstance(value, list) else _whole(value)
 
 
-def _decimal(value: Any) -> Decimal:
+def _decimal(value: str | int | Decimal) -> Decimal:
     try:
         return Decimal(value)
     except InvalidOperation:
@@ -284,7 +290,7 @@ def _registered(settings: Settings, part: SchemaPart, kind: str) -> str:
     return schemas[0]
 
 
-def _definition_of(schema: SchemaInfo, part: SchemaPart) -> tuple[str, _Complex | None]:
+def _definition_of(schema: SchemaInfo, part: SchemaPart) -> tuple[str, Complex | None]:
     """Return the type and the definition of a part; "none" for the key of a topic without KEY_VALUE schema."""
     if schema.type == "KEY_VALUE":
         key, value = parts_of(schema)
@@ -304,7 +310,7 @@ class PartDecoder:
         self.fields = [] if kind in _PLAIN else field_types(self._schema)
         self.type: DataType = _PLAIN.get(kind) or StructType(self.fields)
         self._read_json = json_reader(self._schema) if kind == "json" else None
-        self._readings: dict[tuple[str, int], tuple[_Taker, Callable[[bytes], Any]]] = {}
+        self._readings: dict[tuple[str, int], tuple[_Taker, Callable[[bytes], object]]] = {}
 
     def columns(self, block: MessageBlock, wanted: Mapping[str, pa.DataType]) -> dict[str, pa.Array]:
         """Return the wanted fields as Arrow arrays of these types; a null value is null in each of them."""
@@ -339,10 +345,7 @@ class PartDecoder:
             raise InvalidUse(f"A {self._part} on {block.topic} does not fit the schema: {error}.") from None
 
     def _reading(self, topic: str, version: int) -> tuple[_Taker, Callable[[bytes], object]]:
-        """Return a function that extracts the part from a message of a schema version, and one that decodes it.
-
-        Producers may change the schema, and messages have the version of their producer's.
-        """
+        """Return functions that extract and decode the part, by the schema version of a message's producer."""
         stored = self._stored(str(TopicName.parse(topic).parent), version)
         kind, definition = (None, None) if stored is None else _definition_of(stored, self._part)
         pair = stored if stored is not None and stored.type == "KEY_VALUE" else None
@@ -355,7 +358,7 @@ class PartDecoder:
             return take, self._read_json
         return take, self._avro_reader(version, definition if kind == "avro" and version >= 0 else None)
 
-    def _avro_reader(self, version: int, stored: _Complex | None) -> Callable[[bytes], object]:
+    def _avro_reader(self, version: int, stored: Complex | None) -> Callable[[bytes], object]:
         """Return a decoder of Avro by the stored definition; without it, the user's schema is also the writer's."""
         import fastavro  # noqa: PLC0415  # only for Avro
         from fastavro.read import SchemaResolutionError  # noqa: PLC0415  # only for Avro
@@ -382,10 +385,7 @@ class PartDecoder:
         return read
 
     def _stored(self, topic: str, version: int) -> SchemaInfo | None:
-        """Return a version of a topic's schema; None if only the user knows it.
-
-        A message without a version has the last one, if that is KEY_VALUE: it defines the encoding.
-        """
+        """Return a topic's schema version, None if only the user knows it; for no version the last, if KEY_VALUE."""
         try:
             found = admin_of(self._settings).schema(topic, version if version >= 0 else None)
         except AdminNotFound:

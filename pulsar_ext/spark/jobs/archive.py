@@ -17,11 +17,13 @@ from __future__ import annotations
 
 import re
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pulsar
 from pyspark.sql import DataFrame, SparkSession, functions
+from pyspark.sql.streaming.query import StreamingQuery
 
 from pulsar_ext.admin import PulsarAdmin, Retention
 from pulsar_ext.client.client import Client
@@ -29,12 +31,6 @@ from pulsar_ext.errors import InvalidUse
 from pulsar_ext.ids.topic_name import TopicName
 from pulsar_ext.produce.batching import MixedKeyBatchWarning
 from pulsar_ext.spark.schema import COLUMNS
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from pyspark.sql.streaming.query import StreamingQuery
-
 
 _PARQUET = {
     # A task holds a whole row group in Java's memory.
@@ -68,13 +64,15 @@ def archive(spark: SparkSession, options: Mapping[str, str], path: str, *, check
             run with another checkpoint adds all messages again.
     """
     source = {"startingOffsets": "earliest", "columns": ",".join(ARCHIVED), **options}
-    target = {**_PARQUET, "path": path, "checkpointLocation": checkpoint or f"{path.rstrip('/')}-checkpoint"}
-    query = _stream(spark, source, "parquet", target)
+    place = {"path": path, "checkpointLocation": checkpoint or f"{path.rstrip('/')}-checkpoint"}
+    query = _stream(spark, source, "parquet", {**_PARQUET, **place})
     counts = [report.numInputRows for report in query.recentProgress if report.numInputRows]
     return Archived(sum(counts), len(counts))
 
 
-def _stream(spark: SparkSession, source: Mapping[str, str], kind: str, target: Mapping[str, Any]) -> StreamingQuery:
+def _stream(
+    spark: SparkSession, source: Mapping[str, str], kind: str, target: Mapping[str, str | int]
+) -> StreamingQuery:
     """Write all available messages, and return the query, which has ended."""
     frame = spark.readStream.format("pulsar").options(**source).load()
     query = frame.writeStream.format(kind).options(**target).trigger(availableNow=True).start()

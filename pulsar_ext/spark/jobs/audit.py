@@ -6,22 +6,18 @@ Spark counts the messages. Entries without a message are looked up by their head
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame, SparkSession, Window, functions
 
+from pulsar_ext.admin import PulsarAdmin
 from pulsar_ext.chunks.search import resolve_chunks
 from pulsar_ext.errors import AdminNotFound, IncompleteChunkedMessage, MessageIdUnresolved
 from pulsar_ext.ids.position import Ledgers, Position
 from pulsar_ext.spark.connection import admin_of
 from pulsar_ext.spark.options import READ, parse_options
 from pulsar_ext.spark.planning import stats_of, topics_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from pulsar_ext.admin import PulsarAdmin
 
 _COLUMNS = (
     "__topic,__key,__orderingKey,__keySlot,__producerName,__sequenceId,__ledgerId,__entryId,__batchIndex,"

@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from pathlib import Path
+from typing import Literal
 
 from pyspark.sql import SparkSession, functions
-from pyspark.sql.streaming.listener import StreamingQueryListener
+from pyspark.sql.streaming.listener import (
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+    StreamingQueryProgress,
+)
 
 from pulsar_ext.ids.text import counted
+from pulsar_ext.key_shared.hash_ranges import KeyHashRanges
 from pulsar_ext.key_shared.plan import draw_histogram, plan_key_hash_ranges, weights_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from pyspark.sql.streaming.listener import (
-        QueryProgressEvent,
-        QueryStartedEvent,
-        QueryTerminatedEvent,
-        StreamingQueryProgress,
-    )
-
-    from pulsar_ext.key_shared.hash_ranges import KeyHashRanges
 
 
 @dataclass(frozen=True)
@@ -84,11 +79,7 @@ def line_of(report: StreamingQueryProgress) -> str:
 
 
 class ProgressLines(StreamingQueryListener):
-    """Listener that reports each batch with rows as a line; `spark.streams.addListener(ProgressLines(print))`.
-
-    Args:
-        report: called with each line.
-    """
+    """Listener that reports each batch with rows as a line: `spark.streams.addListener(ProgressLines(print))`."""
 
     def __init__(self, report: Callable[[str], object]) -> None:
         self._report = report

@@ -20,7 +20,7 @@ from pulsar_ext.key_shared.hashing import KeyForm, batch_forms
 from pulsar_ext.schema import KeyValue, KeyValueEncoding, KeyValueSchema
 from pulsar_ext.spark import PulsarDataSource
 from pulsar_ext.spark.options import parse_options
-from pulsar_ext.spark.rows import BatchSplitter
+from pulsar_ext.spark.rows import rows_by_group
 from pulsar_ext.spark.sink import TaskProducers
 from pulsar_ext.testing.backend import process_problem
 
@@ -101,7 +101,7 @@ def write(broker, topic, keys, values, **options):
     settings = parse_options(options_of(broker, topic, **options), "batch write")
     batch = pa.record_batch({"__key": pa.array(keys, pa.binary()), "value": pa.array(values, pa.binary())})
     with TaskProducers(settings, None, 0) as producers:
-        for group, rows in BatchSplitter(settings).by_group(batch, "0"):
+        for group, rows in rows_by_group(batch, settings, "0"):
             producers.send(group, rows)
         producers.finish()
 

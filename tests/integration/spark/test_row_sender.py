@@ -14,7 +14,7 @@ import pyarrow as pa
 from pulsar_ext.admin import PulsarAdmin
 from pulsar_ext.produce.router import key_hash
 from pulsar_ext.spark.options import WRITE, parse_options
-from pulsar_ext.spark.rows import BatchSplitter
+from pulsar_ext.spark.rows import rows_by_group
 from pulsar_ext.spark.sink import TaskProducers
 
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.filterwarnings("ignore::pulsar_ext.MixedKeyBatchWarning")]
@@ -38,7 +38,7 @@ def send(broker, topic, *parts, name=None, **options):
     settings = parse_options({**Reach.of(broker).spark_options(), **given, **options}, WRITE)
     with TaskProducers(settings, name, 0) as producers:
         for part in parts:
-            for group, rows in BatchSplitter(settings).by_group(part, "0"):
+            for group, rows in rows_by_group(part, settings, "0"):
                 producers.send(group, rows)
         return producers.finish()
 

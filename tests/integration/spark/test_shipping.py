@@ -11,10 +11,10 @@ from pyspark.serializers import CloudPickleSerializer
 from pyspark.sql.types import StringType, StructField, StructType
 
 from pulsar_ext.spark import PulsarDataSource
+from pulsar_ext.spark.offsets import Split
 from pulsar_ext.spark.options import parse_options
 from pulsar_ext.spark.schema import full_schema
 from pulsar_ext.spark.segment_reader import PulsarPartition
-from pulsar_ext.spark.splits import Split
 
 OPTIONS = {"service.url": "pulsar://localhost:1", "topic": "t"}
 

@@ -17,10 +17,10 @@ pytest.importorskip("pyspark")
 from pulsar_ext.errors import IncompleteChunkedMessage
 from pulsar_ext.spark.connection import admin_of
 from pulsar_ext.spark.errors import NotDelivered
+from pulsar_ext.spark.offsets import plan_splits
 from pulsar_ext.spark.options import READ, parse_options
 from pulsar_ext.spark.planning import batch_segments
 from pulsar_ext.spark.segment_reader import read_segments
-from pulsar_ext.spark.splits import plan_splits
 
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.filterwarnings("ignore::pulsar_ext.MixedKeyBatchWarning")]
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from pulsar_ext.admin import AsyncPulsarAdmin, EntryMetadata, PulsarAdmin, derive_admin_url
 from pulsar_ext.admin._core import Answer, Request, nothing
+from pulsar_ext.admin._operations import cursor_body, subscription_path
 from pulsar_ext.admin._session import error_of_answer, reason_of
-from pulsar_ext.admin._subscriptions import cursor_body, subscription_path
-from pulsar_ext.admin._url import AdminUrl
+from pulsar_ext.admin._url import ClusterAddresses
 from pulsar_ext.errors import (
     AdminConflict,
     AdminError,
@@ -90,7 +90,7 @@ def test_first_request_imports_few_modules():
 
 def test_credentials_are_removed_from_the_url():
     """User and password are decoded and removed from the URL, and appear in no text of the admin object."""
-    url = AdminUrl.parse("HTTP://me:s%40cret@h1:8080,h2:8080/pulsar/")
+    url = ClusterAddresses("HTTP://me:s%40cret@h1:8080,h2:8080/pulsar/")
     assert url.bases == ("http://h1:8080/pulsar", "http://h2:8080/pulsar")
     assert url.credentials == ("me", "s@cret")
     assert "cret" not in repr(url)

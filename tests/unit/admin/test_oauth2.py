@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsar_ext.admin import Oauth2Tokens
-from pulsar_ext.admin._oauth2 import Oauth2Parameters
 from pulsar_ext.admin._url import is_less_safe
 from pulsar_ext.errors import InvalidUse
 
@@ -18,7 +17,7 @@ _FORM = {"grant_type": "client_credentials", **_SECRET, "audience": ""}
 
 
 def _parameters(**values):
-    return Oauth2Parameters.parse(json.dumps({"issuer_url": "https://issuer/", **values}))
+    return Oauth2Tokens(json.dumps({"issuer_url": "https://issuer/", **values}))
 
 
 @pytest.mark.parametrize("form", ["{path}", "file:{path}", "file://{path}", "data"])
@@ -30,14 +29,13 @@ def test_all_forms_of_credentials_are_equal(form, tmp_path):
         key = "data:application/json;base64," + base64.b64encode(json.dumps(_SECRET).encode()).decode()
     parameters = _parameters(private_key=key)
     path.write_text(json.dumps(_SECRET))
-    assert parameters.form() == _FORM
-    assert parameters.configuration_url == "https://issuer/.well-known/openid-configuration"
+    assert parameters._form() == _FORM
 
 
 def test_audience_and_scope_are_sent():
     """Audience and scope are sent if they are set; id and secret may be passed directly."""
     parameters = _parameters(**_SECRET, audience="urn:pulsar", scope="api")
-    assert parameters.form() == {**_FORM, "audience": "urn:pulsar", "scope": "api"}
+    assert parameters._form() == {**_FORM, "audience": "urn:pulsar", "scope": "api"}
     assert "s3cret" not in repr(parameters)
 
 
@@ -66,7 +64,7 @@ def test_unreadable_credentials_raise(content, tmp_path):
     if content is not None:
         path.write_text(content)
     with pytest.raises(InvalidUse) as caught:
-        _parameters(private_key=str(path)).form()
+        _parameters(private_key=str(path))._form()
     assert "s3cret" not in str(caught.value)
 
 
@@ -75,7 +73,7 @@ def test_any_parameters_are_parsed_or_raise(text):
     """Any text is parsed or raises InvalidUse."""
     for one in (text, json.dumps({"issuer_url": text})):
         with contextlib.suppress(InvalidUse):
-            Oauth2Parameters.parse(one)
+            Oauth2Tokens(one)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import asyncio
 import gc
 import weakref
 
-from pulsar_ext.asyncio._loop_bridge import running_loop_bridge
+from pulsar_ext.asyncio._executor import running_loop_bridge
 
 
 def test_pending_call_does_not_keep_a_closed_loop():

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pulsar_ext.asyncio
-from pulsar_ext.asyncio._loop_bridge import LoopBridge
+from pulsar_ext.asyncio._executor import LoopBridge
 from pulsar_ext.asyncio._receiving import BlockingReceiver, ReceiveQueue
 from pulsar_ext.asyncio.errors import translating
 from pulsar_ext.errors import InvalidUse

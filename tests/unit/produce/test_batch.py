@@ -35,7 +35,7 @@ def test_group_keeps_each_message_under_its_key(messages, most, size, by_key):
     closed = group.close()
     assert [list(batch.ids) for batch in closed] == list(expected.values())
     assert [(batch.count, batch.keys, batch.fields) for batch in closed] == [
-        (len(ids), b"key", None) for ids in expected.values()
+        (len(ids), b"key", ()) for ids in expected.values()
     ]
 
 
@@ -48,11 +48,11 @@ def test_batch_carries_highest_id_and_splits_in_halves(ids, bulk, with_fields):
         batch = Batch.of(contents, outcome, ids)
     else:
         batch = Batch.joined((one, None, *each, b"k") for one, *each in zip(contents, ids, fields, strict=True))
-    written = fields if with_fields and not bulk else None
+    written = fields if with_fields and not bulk else []
     keys = b"" if bulk else b"k"
     batch.entry_property = b"n"
-    assert (batch.fields and list(batch.fields)) == written
-    assert batch.payload() == b"".join(batch_parts(contents, ids, written))
+    assert list(batch.fields) == written
+    assert batch.payload() == b"".join(batch_parts(contents, ids, written or None))
     with mock.patch("pulsar_ext.produce.batch.entry_message", lambda *entry: entry):
         assert batch.entry() == (batch.payload(), len(ids), ids[-1], keys + b"n")
         batch.entry_sequence_id = ids[0]
@@ -77,11 +77,10 @@ def test_empty_batch_has_defaults():
             batch.keys,
             batch.entry_property,
             batch.options,
+            batch.fields,
         )
     )
-    assert [batch.entry_sequence_id, batch.accepted, batch.unsent, batch.in_flight, batch.fields, batch.message] == [
-        None
-    ] * 6
+    assert [batch.entry_sequence_id, batch.accepted, batch.unsent, batch.in_flight, batch.message] == [None] * 5
 
 
 def test_batches_are_pushed_in_order_of_first_id():

@@ -20,7 +20,7 @@ from schema_models import Color, Node, Point
 from pulsar_ext import InvalidUse, SchemaMismatch
 from pulsar_ext.schema import AvroName, AvroSchema, AvroType, Float32, Int32, JsonSchema, TimeMillis, decimal_type
 from pulsar_ext.schema.avro_definition import definition_of, shape_of_definition
-from pulsar_ext.schema.avro_schema import AvroReader
+from pulsar_ext.schema.avro_schema import avro_reader
 from pulsar_ext.schema.models import shape_of_model
 from pulsar_ext.schema.reading import differences
 
@@ -129,8 +129,8 @@ def test_unknown_symbol_is_read_as_default():
     shape = shape_of_model(written)
     (found,) = differences(shape, shape_of_model(strict))
     assert str(found) == "Model.kind: the symbols B are written, and unknown to the enum Kind"
-    reader = AvroSchema(lenient).model.reader(definition_of(shape))
-    assert reader.read(AvroSchema(written).encode(written(kind=old.B))) == lenient(kind=new.X)
+    reader = AvroSchema(lenient).reader_of(definition_of(shape))
+    assert reader(AvroSchema(written).encode(written(kind=old.B))) == lenient(kind=new.X)
 
 
 def test_decimal_bytes_are_not_read_as_text():
@@ -173,16 +173,16 @@ def test_union_branch_of_another_writer_is_matched_by_meaning():
     """Java's union of a number and a time is read by a definition and by models with other units."""
     kinds = ["null", "int", {"type": "long", "logicalType": "timestamp-millis"}, {"type": "array", "items": "int"}]
     definition = {"type": "record", "name": "Model", "fields": [{"name": "x", "type": kinds}]}
-    as_it_is = AvroReader(definition, shape_of_definition(definition))
-    as_model = AvroSchema(model := _model(("x", Int32 | dt.datetime | list[int] | None))).model.reader(definition)
+    as_it_is = avro_reader(definition, shape_of_definition(definition))
+    as_model = AvroSchema(model := _model(("x", Int32 | dt.datetime | list[int] | None))).reader_of(definition)
     for value in (None, 5, POINT, [1]):
         buffer = io.BytesIO()
         fastavro.schemaless_writer(buffer, fastavro.parse_schema(definition), {"x": value})
-        assert as_it_is.read(buffer.getvalue()) == {"x": value}
-        assert as_model.read(buffer.getvalue()) == model(x=value)
+        assert as_it_is(buffer.getvalue()) == {"x": value}
+        assert as_model(buffer.getvalue()) == model(x=value)
     written = _model(("x", TimeMillis))
-    reader = AvroSchema(read := _model(("x", Int32 | dt.time))).model.reader(definition_of(shape_of_model(written)))
-    assert reader.read(AvroSchema(written).encode(written(x=dt.time(1)))) == read(x=dt.time(1))
+    reader = AvroSchema(read := _model(("x", Int32 | dt.time))).reader_of(definition_of(shape_of_model(written)))
+    assert reader(AvroSchema(written).encode(written(x=dt.time(1)))) == read(x=dt.time(1))
 
 
 @pytest.mark.parametrize("schema", [AvroSchema, JsonSchema])
@@ -224,10 +224,10 @@ def test_fixed_decimal_is_read_as_decimal():
     fastavro.schemaless_writer(buffer, fastavro.parse_schema(definition), {"x": value})
     shape = shape_of_definition(definition)
     assert definition_of(shape) == definition
-    assert AvroReader(definition, shape).read(buffer.getvalue()) == {"x": value}
+    assert avro_reader(definition, shape)(buffer.getvalue()) == {"x": value}
     for annotation in (Annotated[Decimal, decimal_type(8, 2)], Decimal):
         model = _model(("x", annotation | None))
-        assert AvroSchema(model).model.reader(definition).read(buffer.getvalue()) == model(x=value)
+        assert AvroSchema(model).reader_of(definition)(buffer.getvalue()) == model(x=value)
     (found,) = differences(shape, shape_of_model(_model(("x", int | None))))
     assert str(found) == "Model.x: Money, 4 bytes is written, only null or long is read"
 
@@ -242,20 +242,20 @@ def test_unreadable_value_raises_with_path():
         definition = definition_of(shape_of_model(model))
         definition["fields"][0]["type"]["items"] = other
         shape = shape_of_definition(definition)
-        reader = AvroReader(definition if kind is Int32 else definition_of(shape_of_model(model)), shape)
+        reader = avro_reader(definition if kind is Int32 else definition_of(shape_of_model(model)), shape)
         with pytest.raises(SchemaMismatch, match=r"The message cannot be read: Model.x\[\]: is .*" + why) as caught:
-            reader.read(AvroSchema(model).encode(model(x=[value])))
+            reader(AvroSchema(model).encode(model(x=[value])))
         assert len(caught.value.differences) == 1
 
 
 def test_value_without_the_difference_is_read():
     """Values of nullable fields are read by a model without null, unless a value is null."""
     nullable, strict = _model(("x", str | None)), _model(("x", str))
-    reader = AvroSchema(strict).model.reader(definition_of(shape_of_model(nullable)))
+    reader = AvroSchema(strict).reader_of(definition_of(shape_of_model(nullable)))
     writer = AvroSchema(nullable)
-    assert reader.read(writer.encode(nullable(x="a"))) == strict(x="a")
+    assert reader(writer.encode(nullable(x="a"))) == strict(x="a")
     with pytest.raises(SchemaMismatch, match=r"Model\.x: null is written, string is read"):
-        reader.read(writer.encode(nullable(x=None)))
+        reader(writer.encode(nullable(x=None)))
 
 
 def test_pydantic_validates_decoded_values():
@@ -271,8 +271,8 @@ def test_mutable_defaults_are_not_shared():
     """A change to one decoded value affects neither the next value nor the model's default."""
     part = pydantic.create_model("Part", n=(int, 0))
     whole = pydantic.create_model("Whole", a=(str, ""), part=(part, part()), parts=(list[part], [part()]))
-    reader = AvroSchema(whole).model.reader({"type": "record", "name": "Whole", "fields": []})
-    for read in (lambda: reader.read(b""), lambda: JsonSchema(whole).decode(b"{}")):
+    reader = AvroSchema(whole).reader_of({"type": "record", "name": "Whole", "fields": []})
+    for read in (lambda: reader(b""), lambda: JsonSchema(whole).decode(b"{}")):
         changed = read()
         changed.part.n = changed.parts[0].n = 9
         assert read() == whole() == whole(part=part(n=0), parts=[part(n=0)])

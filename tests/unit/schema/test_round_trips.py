@@ -15,7 +15,7 @@ from schema_models import evolutions, fields, model_of, models
 from pulsar_ext.errors import SchemaMismatch
 from pulsar_ext.schema import AvroSchema, JsonSchema
 from pulsar_ext.schema.avro_definition import Form, definition_of, shape_of_definition
-from pulsar_ext.schema.avro_schema import AvroReader
+from pulsar_ext.schema.avro_schema import avro_reader
 from pulsar_ext.schema.models import shape_of_model
 from pulsar_ext.schema.reading import differences
 
@@ -66,8 +66,8 @@ def test_later_version_reads_earlier_values(versions, data):
     written, values, later = versions
     value = data.draw(values)
     schema = AvroSchema(later)
-    reader = AvroReader(_definition(written), shape_of_model(later))
-    found = reader.read(AvroSchema(written).encode(value))
+    reader = avro_reader(_definition(written), shape_of_model(later))
+    found = reader(AvroSchema(written).encode(value))
     for item in dataclasses.fields(later):
         assert getattr(found, item.name) == getattr(value, item.name, item.default)
     assert schema.decode(schema.encode(found)) == found
@@ -88,6 +88,6 @@ def test_values_without_differences_are_read(before, after, data):
         fastavro.schemaless_reader(io.BytesIO(encoded), _definition(written), _definition(later))
     except UnicodeDecodeError:
         with pytest.raises(SchemaMismatch, match="not a valid str"):
-            AvroReader(_definition(written), shape_of_model(later)).read(encoded)
+            avro_reader(_definition(written), shape_of_model(later))(encoded)
     else:
-        AvroReader(_definition(written), shape_of_model(later)).read(encoded)
+        avro_reader(_definition(written), shape_of_model(later))(encoded)

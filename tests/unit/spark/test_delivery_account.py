@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 
 from pulsar_ext.ids.position import Position
 from pulsar_ext.spark.delivery_account import DeliveryAccount
-from pulsar_ext.spark.offsets import Offset
-from pulsar_ext.spark.splits import Segment, TopicState
+from pulsar_ext.spark.offsets import Offset, Segment, TopicState
 
 
 def columns_of(ids):

@@ -11,8 +11,16 @@ from pulsar_ext.errors import InvalidMessageId, InvalidUse
 from pulsar_ext.ids.message_id import ChunkMessageId, MessageId
 from pulsar_ext.ids.position import Ledgers, Position
 from pulsar_ext.key_shared.hash_ranges import KeyHashRanges
-from pulsar_ext.spark.offsets import BEGINNING, Offset, StreamOffset, lost_before
-from pulsar_ext.spark.splits import Segment, TopicState, limit_entries, plan_splits
+from pulsar_ext.spark.offsets import (
+    BEGINNING,
+    Offset,
+    Segment,
+    StreamOffset,
+    TopicState,
+    limit_entries,
+    lost_before,
+    plan_splits,
+)
 
 SIZES = st.lists(st.integers(0, 30), min_size=1, max_size=6).map(
     lambda n: tuple((3 + 2 * i, c) for i, c in enumerate(n))

@@ -14,7 +14,7 @@ from pulsar_ext._wire.batch_payload import NULL_VALUE, key_fields, option_fields
 from pulsar_ext.errors import InvalidUse
 from pulsar_ext.produce.batch import Batch
 from pulsar_ext.produce.outcome import BulkOutcome
-from pulsar_ext.spark.rows import BatchSplitter, EncodedRows, RowBatch, arguments_of, divide
+from pulsar_ext.spark.rows import EncodedRows, arguments_of, divide, rows_by_group
 
 TEXTS = st.none() | st.text(max_size=5) | st.sampled_from(["k" * 127, "k" * 128, "é" * 64, "k" * 300])
 ROW = st.fixed_dictionaries(
@@ -59,15 +59,19 @@ def test_row_batch_equals_message_batch(rows, names, first, step, data):
     begin = data.draw(st.integers(0, len(rows) - 1))
     rows = [{name: row[name] for name in names} for row in rows[begin:]]
     ids = range(first, first + step * len(rows), step)
-    encoded = EncodedRows.of(columns).part(slice(begin, None))
-    assert encoded.sizes().tolist() == [len(row["content"] or b"") + len(fields_of(row)) for row in rows]
+    encoded, part = EncodedRows.of(columns), slice(begin, None)
+    assert encoded.sizes()[part].tolist() == [len(row["content"] or b"") + len(fields_of(row)) for row in rows]
     for numbers in (ids, list(ids)):
-        batch = RowBatch(encoded, BulkOutcome(), numbers)
-        assert bytes(batch.payload()) == plain_batch(rows, ids).payload()
+        batch = encoded.batch_of(part, BulkOutcome())(numbers)
+        plain = plain_batch(rows, ids)
+        assert (batch.payload(), batch.keys) == (plain.payload(), plain.keys)
         if len(rows) > 1:
-            halves = (slice(None, len(rows) // 2), slice(len(rows) // 2, None))
-            assert [bytes(half.payload()) for half in batch.halves()] == [
-                plain_batch(rows[part], ids[part]).payload() for part in halves
+            halves = [
+                plain_batch(rows[part], ids[part])
+                for part in (slice(None, len(rows) // 2), slice(len(rows) // 2, None))
+            ]
+            assert [(half.payload(), half.keys) for half in batch.halves()] == [
+                (half.payload(), half.keys) for half in halves
             ]
 
 
@@ -97,4 +101,4 @@ def test_event_times_before_1970_raise():
     times = pa.array([-1, None, 0, 5, -3000], pa.timestamp("ms", tz="UTC"))
     batch = pa.record_batch({"value": pa.array([b""] * 5), "__eventTime": times})
     with pytest.raises(InvalidUse, match="__eventTime is before 1970 in 2 rows"):
-        list(BatchSplitter({"topic": "t", "laneBy": None, "keyValueEncoding": None}).by_group(batch, "0"))
+        list(rows_by_group(batch, {"topic": "t", "laneBy": None, "keyValueEncoding": None}, "0"))
