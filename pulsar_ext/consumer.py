@@ -166,19 +166,17 @@ class Consumer(Receiving[InnerConsumer, T], ConsumerHandle):
         order = self._order = subscription.order
         self._interrupted, self._unsubscription = Interrupted(), Unsubscription()
         self._pause, self._runs = Pause(order, self._gate, listens=subscription.listens), []
-        order.add_subscriber(self._interrupted)
-        order.add_subscriber(self._pause)
         native = self._source = NativeSource(self.inner, self._receive_of)
-        order.add_subscriber(native)
+        order.add_subscriber(self._interrupted, self._pause, native)
         self._screen = self._redelivery.screen if self._redelivery.screens else None
         if self._screen is not None:
-            self._screened = ScreenedSource(native, self._screen, harmless=self._redelivery.harmless, order=order)
+            self._source = self._screened = ScreenedSource(
+                native, self._screen, harmless=self._redelivery.harmless, order=order
+            )
             order.add_subscriber(self._screened)
-            self._source = self._screened
         elif subscription.fetches:
-            self._prefetch = Prefetch(self.inner, native, self._message_class, subscription.fetches)
+            self._source = self._prefetch = Prefetch(self.inner, native, self._message_class, subscription.fetches)
             order.add_subscriber(self._prefetch)
-            self._source = self._prefetch
         if subscription.listens:
             self._source = listening_stub()
         elif self._screen is None:

@@ -300,8 +300,7 @@ def _make_parts(
     if named["is_read_compacted"]:
         redelivery.compaction = CompactionFilter(context.admin_api)
         order.add_subscriber(redelivery.compaction)
-    order.add_subscriber(redelivery)
-    order.add_subscriber(acks)
+    order.add_subscriber(redelivery, acks)
     return Subscription(
         context=context,
         order=order,
@@ -350,8 +349,7 @@ class _Listener:
     def _of_topic(self, official: pulsar.Consumer, topic: str) -> Consumer:
         subscription = self._subscription
         order = ReceiveOrder()
-        order.add_subscriber(subscription.redelivery)
-        order.add_subscriber(subscription.acks)
+        order.add_subscriber(subscription.redelivery, subscription.acks)
         order.cluster = subscription.order.cluster
         messages = at_cluster(subscription.message_class, order.cluster)
         changed = replace(subscription, order=order, topics=topic, fetches=0, message_class=messages)

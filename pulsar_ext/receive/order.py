@@ -104,6 +104,9 @@ class Part(IntEnum):
     """Last: at once it requests messages of the reopened C++ object for the callers that wait."""
 
 
+_part = attrgetter("part")
+
+
 class TransitionSubscriber:
     """An object that keeps messages, or facts about them, of one consumer or reader."""
 
@@ -242,9 +245,10 @@ class ReceiveOrder:
         """Return whether the C++ client has a request of a subscriber without an answer."""
         return any(subscriber.awaits_answer() for subscriber in self._subscribers)
 
-    def add_subscriber(self, subscriber: TransitionSubscriber) -> None:
-        """Notify a subscriber of every transition from now on, in the order of `Part`."""
-        insort(self._subscribers, subscriber, key=attrgetter("part"))
+    def add_subscriber(self, *subscribers: TransitionSubscriber) -> None:
+        """Notify subscribers of every transition from now on, in the order of `Part`."""
+        for subscriber in subscribers:
+            insort(self._subscribers, subscriber, key=_part)
 
     @contextlib.contextmanager
     def run_transition(
