@@ -14,7 +14,6 @@ No clock, socket or thread is used here: the lock only makes each method atomic.
 from __future__ import annotations
 
 import contextlib
-from bisect import insort
 from collections import deque
 from enum import Enum, IntEnum, auto
 from operator import attrgetter
@@ -247,8 +246,8 @@ class ReceiveOrder:
 
     def add_subscriber(self, *subscribers: TransitionSubscriber) -> None:
         """Notify subscribers of every transition from now on, in the order of `Part`."""
-        for subscriber in subscribers:
-            insort(self._subscribers, subscriber, key=_part)
+        with self._lock:  # in place: a running transition may be iterating over the list
+            self._subscribers[:] = sorted((*self._subscribers, *subscribers), key=_part)
 
     @contextlib.contextmanager
     def run_transition(
