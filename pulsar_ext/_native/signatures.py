@@ -63,7 +63,8 @@ def official_arguments(method: Callable[..., object], local: Arguments) -> Argum
 
     A newer official client's parameter that ours lacks has its default.
     """
-    named = {name: local.get(name, default) for name, default in _arguments_of(method)[1].items()}
+    defaults = _arguments_of(method)[1]
+    named = dict(zip(defaults, map(local.get, defaults, defaults.values()), strict=True))
     if "schema" in named and named["schema"] is None:
         schema = named["schema"] = BytesSchema.__new__(BytesSchema)
         vars(schema).update(_BYTES)  # the constructor would take ten times as long, as it writes JSON

@@ -125,7 +125,7 @@ class Redelivery(TransitionSubscriber):
     @property
     def screens(self) -> bool:
         """True if each message must be screened when it is received."""
-        return bool(self._delays.timeout_ms) or self._screens_ahead
+        return bool(self._delays.timeout_ms or self.dead_letters or self.compaction)
 
     @property
     def _screens_ahead(self) -> bool:
