@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from .admin import InternalStats
     from .ids.message_id import AnyMessageId
     from .process.actions import Action
-    from .receive.order import ReceiveOrder
+    from .receive.order import ReceiveOrder, TransitionSubscriber
     from .receive.seeks import Topics
     from .receive.source import ReceiveAsync
     from .receive.undecryptable import Flow
@@ -73,7 +73,7 @@ _RECONNECT_MILLIS = 100
 _REDELIVER = Redeliver()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Subscription:
     """The parts of a consumer besides the official one."""
 
@@ -166,21 +166,19 @@ class Consumer(Receiving[InnerConsumer, T], ConsumerHandle):
         order = self._order = subscription.order
         self._interrupted, self._unsubscription = Interrupted(), Unsubscription()
         self._pause, self._runs = Pause(order, self._gate, listens=subscription.listens), []
-        order.add_subscriber(self._interrupted)
-        order.add_subscriber(self._pause)
         native = self._source = NativeSource(self.inner, self._receive_of)
-        order.add_subscriber(native)
+        parts: list[TransitionSubscriber] = [self._interrupted, self._pause, native]
         self._screen = self._redelivery.screen if self._redelivery.screens else None
         if self._screen is not None:
-            self._screened = ScreenedSource(native, self._screen, harmless=self._redelivery.harmless, order=order)
-            order.add_subscriber(self._screened)
-            self._source = self._screened
+            harmless = self._redelivery.harmless
+            self._source = self._screened = ScreenedSource(native, self._screen, harmless=harmless, order=order)
+            parts.append(self._screened)
         elif subscription.fetches:
-            self._prefetch = Prefetch(
+            self._source = self._prefetch = Prefetch(
                 self.inner, native, self._message_class, subscription.fetches, self._is_on_its_cluster_
             )
-            order.add_subscriber(self._prefetch)
-            self._source = self._prefetch
+            parts.append(self._prefetch)
+        order.add_subscriber(*parts)
         if subscription.listens:
             self._source = listening_stub()
         elif self._screen is None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pulsar
+from _pulsar import Error
 
 from . import threads
 from .results import raise_result
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 ANSWER_SECONDS = 1.0
 """Time in seconds that a close waits for open calls; a broker that does not answer may keep them open longer."""
+_OK: Final = pulsar.Result.Ok
+"""The binding's own object; comparing it takes a microsecond, and it is mostly the same one."""
 _POLL_SECONDS = 0.002
 _ABANDONED_SECONDS = 1.0
 """Time in seconds to wait for an abandoned call that opens something, so that it can be closed."""
@@ -45,19 +48,28 @@ class Answer:
     def __call__(self, result: Result | Exception, value: object = None) -> None:
         """Set the result."""
         keep_thread_state()
-        if result == pulsar.Result.Ok:  # the value of any other result is not open
+        if result is _OK or result == _OK:  # the value of any other result is not open
             self._opened = value
         self.give_up(result, value)
         self.awaits_answer = False
         if self._is_abandoned and self._opened is not None:
             self._opened.close_async(None)
 
+    def opened(self, outcome: Any) -> None:
+        """Set the object that was opened, or the error with the C++ client's message, as the result."""
+        if isinstance(outcome, Error):
+            self(outcome.error, outcome.message)
+        else:
+            self(_OK, outcome)
+
     def give_up(self, result: Result | Exception, value: object = None) -> None:
         """Set the result, unless one is set, so that the wait no longer depends on the C++ client."""
         if self._outcome is None:
             self._outcome = result, value
-        with contextlib.suppress(RuntimeError):  # already released, or a Ctrl-C prevented that and it is released now
+        try:  # noqa: SIM105  # three calls less, while the thread that waits is idle
             self._waiter.release()
+        except RuntimeError:  # already released, or a Ctrl-C prevented that and it is released now
+            pass
 
     @property
     def result(self) -> Result | Exception | None:
@@ -74,7 +86,7 @@ class Answer:
         self._waiter.acquire()
         assert self._outcome is not None  # noqa: S101  # comes with the lock
         result, value = self._outcome
-        if result != pulsar.Result.Ok:
+        if result is not _OK and result != _OK:
             raise_result(result, value if isinstance(value, str) else "")
         return value
 

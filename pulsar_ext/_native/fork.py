@@ -59,8 +59,8 @@ def closed_error(kind: str) -> Exception:
     return error
 
 
-_inherited: weakref.WeakKeyDictionary[Inheritable, str] = weakref.WeakKeyDictionary()
-"""Handles to disable in a child process, and their names in errors."""
+_inherited: dict[weakref.ref[Inheritable], str] = {}
+"""Handles to disable in a child process, and their names in errors; a `WeakKeyDictionary` is written in Python."""
 
 
 class Inheritable(Protocol):
@@ -79,12 +79,15 @@ def refuse_after_fork(handle: Inheritable, kind: str | None = None) -> None:
     The official client's threads do not exist in the child process: send, create and close hang there, and
     acknowledgements are silently lost.
     """
-    _inherited[handle] = type(handle).__name__ if kind is None else kind
+    _inherited[weakref.ref(handle, _inherited.pop)] = type(handle).__name__ if kind is None else kind
 
 
 def _in_child() -> None:
     parent = os.getppid()
-    for handle, kind in list(_inherited.items()):
+    for weak in list(_inherited):
+        if (handle := weak()) is None:
+            continue
+        kind = _inherited[weak]
         # Its destructor would wait for threads that do not exist here, so never run it.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(handle.inner))
         refusal = Refusing(

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import pulsar
-from _pulsar import Error, TopicRegex
+from _pulsar import TopicRegex
 
 from . import threads
 from .schemas import text_of
@@ -126,7 +126,7 @@ class InterruptibleClient:
         """Create a C++ producer."""
         self._configure(configuration)
         begin = self._inner.create_producer_async_v2
-        opened: InnerProducer = self._ask(lambda answer: begin(topic, configuration, partial(_set_result, answer)))
+        opened: InnerProducer = self._ask(lambda answer: begin(topic, configuration, answer.opened))
         return opened
 
     def subscribe(self, *arguments: object) -> object:
@@ -155,7 +155,7 @@ class InterruptibleClient:
 
         def start(answer: Answer) -> None:
             asked.append(answer)  # before the call starts
-            begin(*arguments, partial(_set_result, answer))
+            begin(*arguments, answer.opened)
 
         try:
             opened = self._ask(start)
@@ -165,11 +165,3 @@ class InterruptibleClient:
             for answer in asked:
                 answer.close_abandoned()
             raise
-
-
-def _set_result(answer: Answer, outcome: object) -> None:
-    """Set the object that was opened, or the error with the C++ client's message, as the result."""
-    if isinstance(outcome, Error):
-        answer(outcome.error, outcome.message)
-    else:
-        answer(pulsar.Result.Ok, outcome)

@@ -82,8 +82,9 @@ class OpenSenders:
     """Weak references to everything that sends for one client, and to open requests; thread-safe."""
 
     def __init__(self) -> None:
-        self._known: weakref.WeakKeyDictionary[OpenSender, None] = weakref.WeakKeyDictionary()
-        self._asked: weakref.WeakKeyDictionary[Answer, None] = weakref.WeakKeyDictionary()
+        # Not of `WeakKeyDictionary`, which is written in Python.
+        self._known: dict[weakref.ref[OpenSender], None] = {}
+        self._asked: dict[weakref.ref[Answer], None] = {}
         self._ended = False
         self._failed = -math.inf
 
@@ -120,16 +121,17 @@ class OpenSenders:
         """Return whether the C++ client has not answered a request, or may be about to drop its state."""
         if time.monotonic() < self._failed + _DROP_SECONDS:
             return True
-        return any(answer.awaits_answer for asked in self._asked.keyrefs() if (answer := asked()) is not None)
+        return any(answer.awaits_answer for asked in list(self._asked) if (answer := asked()) is not None)
 
     def _note(self) -> Answer:
         answer = Answer()
-        self._asked[answer] = None  # weakly: the C++ client or the waiting thread keeps it alive
+        # Weakly: the C++ client or the waiting thread keeps it alive.
+        self._asked[weakref.ref(answer, self._asked.pop)] = None
         return answer
 
     def add(self, one: OpenSender) -> None:
         """Add a sender that has just been opened; raise `AlreadyClosed` if the client was closed in between."""
-        self._known[one] = None
+        self._known[weakref.ref(one, self._known.pop)] = None
         self.raise_if_ended()
 
     def raise_if_ended(self) -> None:
@@ -140,14 +142,14 @@ class OpenSenders:
     def end(self) -> list[OpenSender]:
         """Return all senders; from now on `add()` and new requests raise."""
         self._ended = True
-        for asked in self._asked.keyrefs():
+        for asked in list(self._asked):
             if (answer := asked()) is not None:
                 answer.give_up(pulsar.Result.AlreadyClosed)
         return list(self)
 
     def __iter__(self) -> Iterator[OpenSender]:
         # A list: a thread that adds a sender would disturb an iteration over the dictionary itself.
-        return iter([one for known in self._known.keyrefs() if (one := known()) is not None])
+        return iter([one for known in list(self._known) if (one := known()) is not None])
 
 
 def close_together(endings: Iterable[OpenSender], deadline: float) -> None:

@@ -68,6 +68,7 @@ class Scheduler(Generic[S]):
     def __init__(self, thread_name: str, log: logging.Logger, trouble: str, *, lasting: bool) -> None:
         self._thread_name, self._lasting = thread_name, lasting
         self._log, self._trouble = log, trouble
+        self._closed = False
         self._begin()
         _schedulers.add(self)
 
@@ -83,9 +84,11 @@ class Scheduler(Generic[S]):
         self._has_thread = False
 
     def watch(self, one: S, after: float = 0.0) -> None:
-        """Call `one.tick()` in `after` seconds, or sooner."""
+        """Call `one.tick()` in `after` seconds, or sooner, unless this is closed."""
         due = time.monotonic() + after
         with self._changed:
+            if self._closed:
+                return
             self._begin_thread()
             weak = weakref.ref(one)
             known = self._due.get(weak)
@@ -186,13 +189,6 @@ class ClientScheduler(Scheduler[Closable]):
     def __init__(self, thread_name: str, log: logging.Logger, trouble: str) -> None:
         super().__init__(thread_name, log, trouble, lasting=False)
         self._kept: weakref.WeakSet[Closable] = weakref.WeakSet()
-        self._closed = False
-
-    def watch(self, one: Closable, after: float = 0.0) -> None:
-        """Call `one.tick()` in `after` seconds, or sooner, unless the client is closed."""
-        with self._changed:
-            if not self._closed:
-                super().watch(one, after)
 
     def keep(self, one: Closable) -> None:
         """Close `one` with the client, whether it is scheduled or not."""

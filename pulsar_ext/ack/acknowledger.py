@@ -164,8 +164,7 @@ class Acknowledger(TransitionSubscriber):
         self.lock = OwnedLock()
         self._context, self._order, self._gate, self._topics = context, order, gate, topics
         self.subscription = subscription
-        self._redelivered = DuplicateFilter(order, collector, queue_size, max_queued)
-        self._timer = GroupTimer(grouping.hold_ms, grouping.max_size)
+        self._queue_size, self._max_queued = queue_size, max_queued
         self._processed_inbox = False
         self.inner: InnerConsumer | None = None
         self._opened = 0.0
@@ -189,6 +188,14 @@ class Acknowledger(TransitionSubscriber):
             opened=self._opened if is_same_connection(self._opened, time.monotonic()) else None,
             can_probe=isinstance(self._topics, str) and TopicName.parse(self._topics).is_persistent,
         )
+
+    @lazy
+    def _redelivered(self) -> DuplicateFilter:
+        return DuplicateFilter(self._order, self.collector, self._queue_size, self._max_queued)
+
+    @lazy
+    def _timer(self) -> GroupTimer:
+        return GroupTimer(self._grouping.hold_ms, self._grouping.max_size)
 
     @lazy
     def _monitor(self) -> CursorMonitor:

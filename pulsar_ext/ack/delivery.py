@@ -29,7 +29,8 @@ from __future__ import annotations
 import math
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Self, TypeVar, cast
+from functools import cache
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 
 import pulsar
 
@@ -599,7 +600,7 @@ class AckGrouping:
         return min(self.max_size, INBOX_SIZE)
 
     @classmethod
-    def of(cls, time_ms: object, max_size: object, *, is_shared: bool) -> Self:
+    def of(cls, time_ms: object, max_size: object, *, is_shared: bool) -> AckGrouping:
         """Convert the arguments of `Client.subscribe()`."""
         if time_ms is not None and (isinstance(time_ms, bool) or not isinstance(time_ms, int) or time_ms < 0):
             raise InvalidUse(f"ack_group_time_ms must be an int >= 0 (milliseconds), got {time_ms!r}")
@@ -613,11 +614,11 @@ class AckGrouping:
         runs = not is_shared and not (time_ms is None and max_size is None)
         size = 1 if wanted == 0 else _NATIVE_GROUP_SIZE if max_size is None else max_size
         passes_singles = not runs and not flushes_native and hold == MIN_HOLD_MS
-        made = cls(size, hold, flushes_native, runs, passes_singles)
-        return cast("Self", _KNOWN.setdefault(made, made))  # most consumers have equal options, and share one object
+        return _grouping(size, hold, flushes_native, runs, passes_singles)
 
 
-_KNOWN: Final[dict[AckGrouping, AckGrouping]] = {}
+_grouping: Final = cache(AckGrouping)
+"""Returns one object for equal options, which most consumers have."""
 
 
 @dataclass(slots=True)

@@ -17,6 +17,7 @@ import weakref
 from dataclasses import fields
 from functools import partial
 from multiprocessing.util import Finalize
+from operator import itemgetter
 from types import MethodType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -102,6 +103,7 @@ def with_service_url(arguments: Arguments, environment: Mapping[str, str]) -> Ar
 
 
 _ADMIN_SECONDS = 5.0
+_redelivery_options = itemgetter(*(one.name for one in fields(RedeliveryOptions)))
 
 
 def admin_at(url: str | Sequence[str], arguments: Arguments) -> PulsarAdmin:
@@ -276,9 +278,9 @@ class Client(ClientHandle):
         """
         self.context.callbacks.raise_inside("create_producer")
         named = self._with_schema(official_arguments(pulsar.Client.create_producer, locals()))
-        with self._with_error_details(named) as interruptible:
+        try:
             if isinstance(named["schema"], TypedSchema):
-                named["schema"].adapt_to_topic(partial(interruptible.schema_of, topic))
+                named["schema"].adapt_to_topic(partial(self._interruptible().schema_of, topic))
                 named["schema"].register(topic)
             return make_producer(
                 self,
@@ -288,6 +290,9 @@ class Client(ClientHandle):
                 interceptors=interceptors,
                 hashing_scheme=hashing_scheme,
             )
+        except Exception:
+            with self._error_details(named, topic):
+                raise
 
     @documented_by(pulsar.Client.subscribe)
     def subscribe(  # noqa: D417  # the official docs are appended
@@ -830,7 +835,7 @@ class Client(ClientHandle):
         options |= {
             "gate": SeekGate(self.inner),
             "settings": settings,
-            "redelivery": RedeliveryOptions(*(given[one.name] for one in fields(RedeliveryOptions))),
+            "redelivery": RedeliveryOptions(*_redelivery_options(given)),
             "ack_group_time_ms": given["ack_group_time_ms"],
             "max_ack_group_size": given["max_ack_group_size"],
         }
@@ -858,12 +863,12 @@ class Client(ClientHandle):
         named = self._with_schema(named)
         topic, schema = named["topic"], named["schema"]
         opened: list[pulsar.Consumer | pulsar.Reader] = []
+        interruptible = self._interruptible(configure)
         try:
-            with self._with_error_details(named, configure) as interruptible:
-                if isinstance(schema, TypedSchema) and isinstance(topic, str):
-                    schema.adapt_to_topic(partial(interruptible.schema_of, topic))
-                check_readable(interruptible, topic, schema)
-                open_one(self.context, MethodType(open_official, interruptible), named, opened, **options)
+            if isinstance(schema, TypedSchema) and isinstance(topic, str):
+                schema.adapt_to_topic(partial(interruptible.schema_of, topic))
+            check_readable(interruptible, topic, schema)
+            open_one(self.context, MethodType(open_official, interruptible), named, opened, **options)
             consumers_of(self).append(opened[1])
             return opened[-1]
         except BaseException:
@@ -872,29 +877,30 @@ class Client(ClientHandle):
                     one.close()
             consumers = consumers_of(self)
             consumers[:] = [one for one in consumers if one not in opened]
-            raise
+            with self._error_details(named, topic):
+                raise
 
     def _with_schema(self, named: Arguments) -> Arguments:
         """Return the arguments with the schema object that `schema` means."""
         return {**named, "schema": schema_of(named["schema"], self.context.admin_api)}
 
-    @contextlib.contextmanager
-    def _with_error_details(
-        self, named: Arguments, configure: Callable[[Any], None] = lambda _: None
-    ) -> Iterator[InterruptibleClient]:
-        """Yield a client for the opening, and add details to its errors."""
-        context = self.context
+    def _interruptible(self, configure: Callable[[Any], None] = lambda _: None) -> InterruptibleClient:
+        """Return a client for one opening."""
+        cluster = self.context.cluster
         # The schema object belongs to the application and must not keep the client alive.
-        connected_to = context.cluster.number if context.cluster.may_change else int
+        connected_to = cluster.number if cluster.may_change else int
         versions = VersionLookup(self.inner.get_schema_info, connected_to, connected_to())
-        interruptible = InterruptibleClient(self.inner, context.senders.ask, configure, versions)
-        topics = named["topic"]  # the opening may change it
+        return InterruptibleClient(self.inner, self.context.senders.ask, configure, versions)
+
+    @contextlib.contextmanager
+    def _error_details(self, named: Arguments, topics: object) -> Iterator[None]:
+        """Add details to the error of an opening, which may have changed the arguments."""
         with (
-            opening_error_details(context, self._connected_url, named),
+            opening_error_details(self.context, self._connected_url, named),
             authentication_error_details(self._authentication),
-            schema_error_details(interruptible, topics, named["schema"]),
+            schema_error_details(self._interruptible(), topics, named["schema"]),
         ):
-            yield interruptible
+            yield
 
     def _connected_url(self) -> str:
         """Return the client's current service URL."""

@@ -131,7 +131,9 @@ class ConsumerSettings:
                 raise InvalidUse(
                     f"{name} must be an int from {least} to {_MAX_INT}, got {value!r}. Nothing was opened."
                 )
-        properties = self.subscription_properties or {}
+        properties = self.subscription_properties
+        if not properties:
+            return
         is_dict = isinstance(properties, Mapping)
         if not is_dict or not all(isinstance(text, str) for pair in properties.items() for text in pair):
             raise InvalidUse(
@@ -252,16 +254,17 @@ def _start_monitors(context: ClientContext, subscription: Subscription, named: A
     leftovers = LeftoverWatch(context, order, named["topic"], named["subscription_name"], acks)
     leftovers.max_pending_chunked = named["max_pending_chunked_message"]
     leftovers.redeliver = subscription.redelivery.redeliver_entries
-    order.add_subscriber(leftovers)
     acks.collector.chunks_begin = leftovers.begin
     leftovers.begin()
     watch = partial(StrandedWatch, context, order, named["topic"], named["subscription_name"], acks, leftovers)
     if named["consumer_type"] == pulsar.ConsumerType.Shared:
         stranded = watch()
-        order.add_subscriber(stranded)
+        order.add_subscriber(leftovers, stranded)
         stranded.begin()
     elif not subscription.is_shared and not named["is_read_compacted"]:  # compaction removes entries
-        order.add_subscriber(watch(only=named["consumer_name"]))
+        order.add_subscriber(leftovers, watch(only=named["consumer_name"]))
+    else:
+        order.add_subscriber(leftovers)
 
 
 def _make_parts(
@@ -300,8 +303,7 @@ def _make_parts(
     if named["is_read_compacted"]:
         redelivery.compaction = CompactionFilter(context.admin_api)
         order.add_subscriber(redelivery.compaction)
-    order.add_subscriber(redelivery)
-    order.add_subscriber(acks)
+    order.add_subscriber(redelivery, acks)
     return Subscription(
         context=context,
         order=order,
@@ -352,8 +354,7 @@ class _Listener:
     def _of_topic(self, official: pulsar.Consumer, topic: str) -> Consumer:
         subscription = self._subscription
         order = ReceiveOrder()
-        order.add_subscriber(subscription.redelivery)
-        order.add_subscriber(subscription.acks)
+        order.add_subscriber(subscription.redelivery, subscription.acks)
         order.cluster = subscription.order.cluster
         messages = at_cluster(subscription.message_class, order.cluster)
         changed = replace(subscription, order=order, topics=topic, fetches=0, message_class=messages)

@@ -180,8 +180,11 @@ class _SenderFactory:
         named, limit = self._named, None
         most, across = named["max_pending_messages"], named["max_pending_messages_across_partitions"]
         changed: Arguments = {"message_router": self._router}
-        bounded = all(isinstance(one, int) and one > 0 for one in (most, across))
-        if bounded and named["block_if_queue_full"] is True and (topics := self._partitions()):
+        if (
+            named["block_if_queue_full"] is True
+            and all(isinstance(one, int) and one > 0 for one in (most, across))
+            and (topics := self._partitions())
+        ):
             # A send that waits for room in a partition's official queue during its close would wait forever.
             limit = PendingMessages(min(most * len(topics), across))
             changed |= {"max_pending_messages": 0, "block_if_queue_full": False}

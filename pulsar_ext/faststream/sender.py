@@ -81,7 +81,8 @@ class EndpointPool(Generic[EndpointT]):
     async def _close_idle(self) -> None:
         before = self._clock() - _IDLE_SECONDS
         idle = [name for name, one in self._known.items() if not one.users and one.last_used < before]
-        await asyncio.gather(*[_close(self._known.pop(name)) for name in idle])
+        if idle:
+            await asyncio.gather(*[_close(self._known.pop(name)) for name in idle])
 
 
 async def _close(one: _Opened[EndpointT]) -> None:

@@ -58,6 +58,8 @@ class Chain(Generic[I]):
             return interceptors
         if not (interceptors is None or isinstance(interceptors, list | tuple)):
             raise InvalidUse(f"interceptors must be a list, got {type(interceptors).__name__}.")
+        if not (interceptors or context.interceptors):
+            return None
         every = [*(make() for kind, make in context.interceptors if kind is cls.kind), *(interceptors or ())]
         return cls(every, awaited=awaited) if every else None
 

@@ -6,8 +6,8 @@ import contextlib
 import logging
 import time
 from functools import partial
-from operator import call
-from typing import TYPE_CHECKING, ClassVar, Final, Generic, Protocol, TypeAlias, TypeVar
+from operator import call, itemgetter
+from typing import TYPE_CHECKING, ClassVar, Generic, Protocol, TypeAlias, TypeVar
 
 import pulsar
 
@@ -15,7 +15,7 @@ from pulsar_ext._native import threads
 from pulsar_ext._native.answer import answered_within
 from pulsar_ext._native.handles import inner_of
 from pulsar_ext._native.messages import InnerConsumer, InnerMessageId, InnerReader
-from pulsar_ext._native.signatures import default_arguments
+from pulsar_ext._native.signatures import argument_names
 from pulsar_ext.errors import InvalidUse
 from pulsar_ext.ids.topic_name import TopicName
 
@@ -44,9 +44,6 @@ _BUSY_SECONDS, _BUSY_POLL_SECONDS = 10.0, 0.1
 
 _log = logging.getLogger("pulsar_ext")
 
-_NAMES: Final[dict[tuple[str, ...], tuple[str, ...]]] = {}
-"""Names of the arguments that differ from their defaults; equal tuples are shared."""
-
 
 N = TypeVar("N", bound="Native")
 
@@ -74,8 +71,8 @@ class ExcludedAcks(Protocol):
 class _Reopener(Generic[N]):
     """Common base of both reopeners."""
 
-    _defaults: ClassVar[Arguments]
-    """Defaults of the arguments."""
+    _names: ClassVar[tuple[str, ...]]
+    """Names of the arguments."""
 
     def __init__(
         self,
@@ -88,16 +85,13 @@ class _Reopener(Generic[N]):
         self._keep(named)
 
     def _keep(self, named: Arguments) -> None:
-        """Keep non-default arguments in two tuples: a dictionary of all takes 800 bytes per consumer."""
-        defaults = self._defaults
-        own = {name: one for name, one in named.items() if name not in defaults or one is not defaults[name]}
-        names = tuple(own)
-        self._names, self._values = _NAMES.setdefault(names, names), tuple(own.values())
+        """Keep the arguments in a tuple: a dictionary takes 800 bytes more per consumer."""
+        self._values = itemgetter(*self._names)(named)
 
     @property
     def _named(self) -> Arguments:
         """The arguments by name."""
-        return self._defaults | dict(zip(self._names, self._values, strict=True))
+        return dict(zip(self._names, self._values, strict=True))
 
     def retire(self) -> None:
         """Close the C++ object, so that it can be replaced."""
@@ -120,7 +114,7 @@ class _Reopener(Generic[N]):
 class ConsumerReopener(_Reopener[InnerConsumer]):
     """Reopens the C++ consumer of a consumer; the subscription's cursor defines where the new one begins."""
 
-    _defaults = default_arguments(pulsar.Client.subscribe)
+    _names = argument_names(pulsar.Client.subscribe)
     _heads: tuple[Head, ...] = ()
     """Messages that the last seek excluded, until they have arrived."""
     _is_retired = False
@@ -258,7 +252,7 @@ class ConsumerReopener(_Reopener[InnerConsumer]):
 class ReaderReopener(_Reopener[InnerReader]):
     """Reopens the C++ reader of a reader; only the reader knows its position in the topic."""
 
-    _defaults = default_arguments(pulsar.Client.create_reader)
+    _names = argument_names(pulsar.Client.create_reader)
     _next: Official | None = None
     _start: InnerMessageId | None = None
 

@@ -14,7 +14,6 @@ No clock, socket or thread is used here: the lock only makes each method atomic.
 from __future__ import annotations
 
 import contextlib
-from bisect import insort
 from collections import deque
 from enum import Enum, IntEnum, auto
 from operator import attrgetter
@@ -102,6 +101,9 @@ class Part(IntEnum):
     by the `on_before()` of another part, and that transition must call it too."""
     AWAITED = auto()
     """Last: at once it requests messages of the reopened C++ object for the callers that wait."""
+
+
+_part = attrgetter("part")
 
 
 class TransitionSubscriber:
@@ -242,9 +244,10 @@ class ReceiveOrder:
         """Return whether the C++ client has a request of a subscriber without an answer."""
         return any(subscriber.awaits_answer() for subscriber in self._subscribers)
 
-    def add_subscriber(self, subscriber: TransitionSubscriber) -> None:
-        """Notify a subscriber of every transition from now on, in the order of `Part`."""
-        insort(self._subscribers, subscriber, key=attrgetter("part"))
+    def add_subscriber(self, *subscribers: TransitionSubscriber) -> None:
+        """Notify subscribers of every transition from now on, in the order of `Part`."""
+        with self._lock:  # in place: a running transition may be iterating over the list
+            self._subscribers[:] = sorted((*self._subscribers, *subscribers), key=_part)
 
     @contextlib.contextmanager
     def run_transition(

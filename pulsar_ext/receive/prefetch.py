@@ -61,7 +61,7 @@ def prefetch_size(named: Mapping[str, Any], *, screens: bool) -> int:
     """
     size = named["receiver_queue_size"]
     own = ("batch_receive_policy", "message_listener", "unacked_messages_timeout_ms", "dead_letter_policy")
-    if not IS_USED or screens or any(named[name] for name in own) or not isinstance(size, int) or size < _MIN_QUEUE:
+    if not IS_USED or screens or any(map(named.get, own)) or not isinstance(size, int) or size < _MIN_QUEUE:
         return 0
     return min(size // 4, _MAX_FETCH)
 

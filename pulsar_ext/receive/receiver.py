@@ -223,7 +223,8 @@ class Receiving(Generic[N, T]):
     def _set_reopener_(self, reopener: Reopener, cluster: int = 0) -> None:
         """Set the reopener of the native object, and the number of the cluster that it is connected to."""
         self._order.reopener, self._order.cluster = reopener, cluster
-        self._enter_cluster()
+        if self._message_class.cluster != cluster:
+            self._enter_cluster()
 
     @property
     def _cluster_(self) -> int:

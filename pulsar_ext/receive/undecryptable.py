@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from .order import Arguments, ReceiveOrder
     from .seeks import Topics
 
+_FAIL = pulsar.ConsumerCryptoFailureAction.FAIL
+"""The default: a comparison of the binding's enumerations takes a microsecond."""
 _CONSUME, _DISCARD = pulsar.ConsumerCryptoFailureAction.CONSUME, pulsar.ConsumerCryptoFailureAction.DISCARD
 _TICK_SECONDS: Final = 0.1
 _LONGEST_SECONDS: Final = 1.0
@@ -53,7 +55,8 @@ M = TypeVar("M")
 
 def tolerates_decryption_failure(named: Arguments) -> bool:
     """Return if messages that cannot be decrypted are skipped or delivered, by the official arguments."""
-    return named["crypto_failure_action"] in (_CONSUME, _DISCARD)
+    action = named["crypto_failure_action"]
+    return action is not _FAIL and action in (_CONSUME, _DISCARD)
 
 
 def unique_name() -> str:
@@ -251,7 +254,7 @@ class PermitWatch(Watch):
 
 def raise_on_encrypted_chunks(context: ClientContext, named: Arguments) -> None:
     """Raise if undecrypted consumption would meet encrypted chunked messages, as far as that can be checked."""
-    if named["crypto_failure_action"] != _CONSUME:
+    if not tolerates_decryption_failure(named) or named["crypto_failure_action"] != _CONSUME:
         return
     try:
         chunk = _encrypted_chunk(context, named["topic"])

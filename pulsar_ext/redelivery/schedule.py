@@ -23,9 +23,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _NEVER: Final = -math.inf
-_EMPTY_QUEUE: Final[list[tuple[float, int, object]]] = []
-_NO_ITEMS: Final[dict[object, Any]] = {}
-"""Shared by queues to which nothing was added, which most are; never modified."""
 
 
 class DelayQueue(Generic[T]):
@@ -35,9 +32,9 @@ class DelayQueue(Generic[T]):
 
     def __init__(self, gap: float = 0.0) -> None:
         self._gap = gap
-        self._queue: list[tuple[float, int, object]] = _EMPTY_QUEUE
+        self._queue: list[tuple[float, int, object]] = []
         """Due time, number and key of each item; dropped items stay in it."""
-        self._items: dict[object, tuple[int, T]] = _NO_ITEMS
+        self._items: dict[object, tuple[int, T]] = {}
         """Number and item by key."""
         self._number = 0
         self._last = _NEVER
@@ -47,8 +44,6 @@ class DelayQueue(Generic[T]):
 
     def add(self, key: object, item: T, due: float) -> None:
         """Add an item with its due time; if its key is queued already, the earlier time counts."""
-        if self._items is _NO_ITEMS:
-            self._queue, self._items = [], {}
         queued = self._items.get(key)
         if queued is None:
             self._number += 1

@@ -89,9 +89,6 @@ class Redelivery(TransitionSubscriber):
     ) -> None:
         self._scheduler, self._acks, self._order = scheduler, acks, order
         self._resolver, self._delays, self._is_shared = resolver, delays, delays.is_shared
-        self._nacked: DelayQueue[list[InnerMessageId]] = DelayQueue(_GAP_SECONDS)
-        self._timeouts: DelayQueue[MessageId] = DelayQueue()
-        """Chunked messages by acknowledgement deadline."""
         self._unacked: Unacked[InnerMessageId] | None = None
         """All messages with a deadline, if one redelivers everything or each has its own; None otherwise."""
         if delays.timeout_ms and (delays.timeout_backoff is not None or not delays.is_shared):
@@ -108,16 +105,27 @@ class Redelivery(TransitionSubscriber):
         self.on_redeliver: Callable[[list[InnerMessageId], list[InnerMessageId]], None] | None = None
         """Called with the entries to be redelivered: negatively acknowledged ones, and timed out ones."""
 
+    # The following are created at their first use, as most consumers need none.
+
+    @lazy
+    def _nacked(self) -> DelayQueue[list[InnerMessageId]]:
+        return DelayQueue(_GAP_SECONDS)
+
+    @lazy
+    def _timeouts(self) -> DelayQueue[MessageId]:
+        """Chunked messages by acknowledgement deadline."""
+        return DelayQueue()
+
     @lazy
     def _nack_queue(self) -> SimpleQueue[tuple[float, Message]]:
-        """Negatively acknowledged messages not processed yet; created lazily, as most consumers have none."""
+        """Negatively acknowledged messages not processed yet."""
         nacked: SimpleQueue[tuple[float, Message]] = threads.Queue()
         return nacked
 
     @property
     def screens(self) -> bool:
         """True if each message must be screened when it is received."""
-        return bool(self._delays.timeout_ms) or self._screens_ahead
+        return bool(self._delays.timeout_ms or self.dead_letters or self.compaction)
 
     @property
     def _screens_ahead(self) -> bool:
@@ -217,8 +225,9 @@ class Redelivery(TransitionSubscriber):
         if self._unacked is not None:
             self._unacked.clear()
         with self._lock:
-            self._nacked.clear()
-            self._timeouts.clear()
+            for made in (Redelivery._nacked.made_for(self), Redelivery._timeouts.made_for(self)):
+                if made is not None:
+                    made.clear()
 
     def on_before(self, transition: Transition, /) -> None:
         """Cancel redeliveries that the broker performs anyway; stop at a close."""
@@ -418,15 +427,8 @@ def configure_redelivery(
     is_shared: bool,
 ) -> Redelivery:
     """Configure redelivery for a subscription, and remove what the C++ client does wrong from its arguments."""
-    delay, timeout, policy, subscription = (
-        named[name]
-        for name in (
-            "negative_ack_redelivery_delay_ms",
-            "unacked_messages_timeout_ms",
-            "dead_letter_policy",
-            "subscription_name",
-        )
-    )
+    delay, timeout = named["negative_ack_redelivery_delay_ms"], named["unacked_messages_timeout_ms"]
+    policy, subscription = named["dead_letter_policy"], named["subscription_name"]
     late = options.ack_timeout_redelivery_backoff
     delays = Delays(
         delay_ms=delay if isinstance(delay, int) else 0,  # the official client raises for anything else
