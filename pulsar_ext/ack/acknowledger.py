@@ -281,10 +281,11 @@ class Acknowledger(TransitionSubscriber):
 
     def withdraw_message(self, message: Message) -> None:
         """Withdraw the acknowledgement of a message that is to be redelivered, if anything was acknowledged."""
-        if self.inbox or self.collector.by_topic:
+        if self.inbox:
             with self.lock:
                 self._absorb()
-                self.collector.withdraw_message(message.inner, time.monotonic())
+        if self.collector.by_topic:
+            self.collector.withdraw_message(message, self.lock)
 
     @property
     def pending(self) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
+import time
 from collections import deque
 from functools import partial
 from itertools import chain, islice
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("pulsar_ext.acks")
 
+_CHUNKED = -2
+"""Size of a chunked message in `gather()` and `runs()`; -1 is an unknown batch size."""
 _MAX_UNCONFIRMED = 20_000
 """Minimum number of entries that a confirmed flush checks; earlier ones have arrived long before."""
 
@@ -76,6 +79,7 @@ class TopicAcks(TopicDelivery):
 
     def record_passed(self, singles: Singles, now: float) -> None:
         """Store single messages that were passed to the native consumer."""
+        self.tracker.highest = max(self.tracker.highest, singles.highest)
         self.sent.add(singles, now, {})
         if self.remembered is not None:
             self.remembered.add(singles)
@@ -164,12 +168,8 @@ class TopicAcks(TopicDelivery):
             return False
         return remembered.has(entry, index) or self.tracker.holds(entry, index)
 
-    def withdraw(self, inner_id: InnerMessageId, now: float) -> None:
-        """Withdraw the acknowledgement of a message that is to be redelivered, unless the message is chunked."""
-        data = decode(inner_id.serialize())
-        if data.first_chunk is not None:
-            return
-        entry, index, size = (data.ledger_id, data.entry_id), data.batch_index, data.batch_size
+    def withdraw(self, entry: Entry, index: int, size: int, now: float) -> None:
+        """Withdraw the acknowledgement of a message that is to be redelivered; `size` is 0 if unknown."""
         self.tracker.withdraw(entry, index, size)
         self.sent.withdraw(entry, index, size, now)
         if self.remembered is not None:
@@ -237,11 +237,11 @@ class AcksByTopic:
             partition = TopicName.parse(topic).partition_index
         return self._known.get(topic if self._several and topic is not None else partition)
 
-    def of_message(self, inner: InnerMessage, inner_id: InnerMessageId) -> TopicAcks | None:
-        """Return the acknowledgements on the topic of a native message; None if nothing was acknowledged there."""
+    def of_message(self, message: InnerMessage | Message, partition: int) -> TopicAcks | None:
+        """Return the acknowledgements on the topic of a message; None if nothing was acknowledged there."""
         if self._several:
-            return self._known.get(inner.topic_name())
-        return self._known.get(inner_id.partition()) or self.known(inner.topic_name(), inner_id.partition())
+            return self._known.get(message.topic_name())
+        return self._known.get(partition) or self.known(message.topic_name(), partition)
 
     def _new(self, topic: str | None, partition: int) -> TopicAcks:
         name = TopicName.parse(self._topic if topic is None else topic)
@@ -554,15 +554,24 @@ class AckCollector:
         return add
 
     def withdraw(self, message_id: MessageId, now: float) -> None:
-        """Withdraw the acknowledgement of a message that is to be redelivered, by its id."""
+        """Withdraw the acknowledgement of a message that is to be redelivered, by its id, unless it is chunked."""
         if (to := self.by_topic.known(self.topic_of(message_id), message_id.partition())) is not None:
-            to.withdraw(message_id.inner, now)
+            data = decode(message_id.inner.serialize())
+            if data.first_chunk is None:
+                to.withdraw((data.ledger_id, data.entry_id), data.batch_index, data.batch_size, now)
 
-    def withdraw_message(self, inner: InnerMessage, now: float) -> None:
-        """Withdraw the acknowledgement of a native message that is to be redelivered."""
-        inner_id = inner.message_id()
-        if (to := self.by_topic.of_message(inner, inner_id)) is not None:
-            to.withdraw(inner_id, now)
+    def withdraw_message(self, message: Message, lock: contextlib.AbstractContextManager[object]) -> None:
+        """Withdraw the acknowledgement of a message that is to be redelivered, without the lock; see `withdraw()`."""
+        if (found := runs([message])) is not None:
+            partition, ledger_id, entry_id, size, index, _, _ = found[0]
+            entry = ledger_id, entry_id
+        else:
+            partition, entry, size, bits, _ = next(gather(serialized_ids([message])))
+            index = bits.bit_length() - 1
+        to = self.by_topic.of_message(message, partition)
+        if to is not None and entry <= to.tracker.highest and size > _CHUNKED:
+            with lock:
+                to.withdraw(entry, index, max(size, 0), time.monotonic())
 
     def acknowledge_skipped(self, inner: InnerMessage, last: int) -> None:
         """Acknowledge the messages of an entry, up to batch index `last`, that a seek into it skips."""
@@ -600,7 +609,7 @@ class AckCollector:
     def is_redelivered_duplicate(self, inner: InnerMessage) -> bool:
         """Return True if a redelivered native message was acknowledged on a connection that was lost."""
         inner_id = inner.message_id()
-        to = self.by_topic.of_message(inner, inner_id)
+        to = self.by_topic.of_message(inner, inner_id.partition())
         return to is not None and to.is_redelivered_duplicate(
             (inner_id.ledger_id(), inner_id.entry_id()), inner_id.batch_index()
         )
