@@ -67,6 +67,8 @@ _MAX_PREFETCHED: Final = 400
 
 
 K = TypeVar("K")
+Place = tuple[int, int, int, int]
+"""Partition, ledger id, entry id and batch index of a message, each -1 if there is none."""
 
 
 class DuplicateFilter:
@@ -79,53 +81,61 @@ class DuplicateFilter:
         max_queued: maximum number of messages in all these queues.
     """
 
-    __slots__ = ("_collector", "_count", "_delivered", "_max_queued", "_order", "_queue_size", "_read")
+    __slots__ = ("_collector", "_delivered", "_max_queued", "_order", "_places", "_queue_size", "_since", "known")
 
     def __init__(self, order: ReceiveOrder, collector: AckCollector, queue_size: int, max_queued: int) -> None:
         self._order, self._collector, self._queue_size, self._max_queued = order, collector, queue_size, max_queued
         self._delivered: dict[int, InnerMessage] = {}
-        """The messages delivered since the last `expect()`, none of which is delivered twice, by identity. They stay
-        alive, so that no other message gets their identity."""
-        self._read = 0
-        """Number of messages at the start of the inbox that are in `_delivered`."""
-        self._count = 0
-        """Number of messages delivered in a row since the last dropped one."""
+        """The messages that passed since the last `expect()`, by identity. They stay alive, so that no other message
+        gets their identity."""
+        self._places: set[Place] = set()
+        """Their positions."""
+        self.known = 0
+        """Number of messages at the start of the inbox that are in `_delivered`; 0 after the inbox was read."""
+        self._since = 0
+        """Number of messages that had passed when the last one was dropped."""
 
     def expect(self, since: float) -> None:
         """Drop redelivered messages, acknowledged `since` a time, until the current receiver queue was received."""
-        self._delivered.clear()
-        self._count = 0
+        self._forget()
+        self._since = self._order.passed
         self._collector.remember(since)
         self._order.start_screening()
 
-    @property
-    def needs_inbox(self) -> bool:
-        """True if the inbox may contain a message that is redelivered, so that it must be read first."""
+    def needs_inbox(self, place: Place) -> bool:
+        """Return True if the inbox may contain the message of a position, so that it must be read first."""
         inbox, delivered = self._collector.inbox, self._delivered
-        if inbox.has_more_than_messages:
+        if place in self._places or inbox.has_more_than_messages:
             return True
         messages = inbox.messages
-        if self._read > len(messages):
-            self._read = 0
-        for at in range(self._read, len(messages)):
+        for at in range(self.known, len(messages)):
             if id(messages[at].inner) not in delivered:
-                self._read = 0
                 return True
-            self._read = at + 1
+            self.known = at + 1
         return False
 
-    def drops(self, inner: InnerMessage) -> bool:
+    def drops(self, inner: InnerMessage, place: Place) -> bool:
         """Return True if a native message was acknowledged and must not be delivered again."""
-        if self._collector.is_redelivered_duplicate(inner):
-            self._count = 0
+        if self._collector.is_redelivered_duplicate(inner, place):
+            self._since = self._order.passed
             return True
         self._delivered[id(inner)] = inner
-        self._count += 1
-        if self._count > self._max_in_a_row:
-            self._delivered.clear()
+        self._places.add(place)
+        self._order.passed += 1
+        self.end_if_received()
+        return False
+
+    def end_if_received(self) -> None:
+        """End the screening if the receiver queue of its beginning was received."""
+        if self._order.passed - self._since > self._max_in_a_row:
+            self._forget()
             self._collector.stop_remembering()
             self._order.end_screening()
-        return False
+
+    def _forget(self) -> None:
+        self._delivered.clear()
+        self._places.clear()
+        self.known = 0
 
     @property
     def _max_in_a_row(self) -> int:
@@ -383,10 +393,17 @@ class Acknowledger(TransitionSubscriber):
         """Return True if a redelivered native message was acknowledged and must be dropped."""
         if not self._order.is_screening:
             return False
+        inner_id = inner.message_id()
+        place = inner_id.partition(), inner_id.ledger_id(), inner_id.entry_id(), inner_id.batch_index()
         with self.lock:
-            if self._redelivered.needs_inbox:
+            if self._redelivered.needs_inbox(place):
                 self._absorb()
-            return self._redelivered.drops(inner)
+            return self._redelivered.drops(inner, place)
+
+    def end_screening_if_received(self) -> None:
+        """End the screening of messages if no redelivered one is expected any more."""
+        with self.lock:
+            self._redelivered.end_if_received()
 
     def schedule(self) -> None:
         """Let the scheduler process the inbox."""
@@ -599,6 +616,7 @@ class Acknowledger(TransitionSubscriber):
         if not len(self.inbox):
             return
         now = time.monotonic()
+        self._redelivered.known = 0
         try:
             if self.collector.absorb(now, self._native_if_ready if passing else lambda: None):
                 self._last_sent = now

@@ -606,13 +606,13 @@ class AckCollector:
         for topic in self.by_topic:
             topic.remembered = None
 
-    def is_redelivered_duplicate(self, inner: InnerMessage) -> bool:
-        """Return True if a redelivered native message was acknowledged on a connection that was lost."""
-        inner_id = inner.message_id()
-        to = self.by_topic.of_message(inner, inner_id.partition())
-        return to is not None and to.is_redelivered_duplicate(
-            (inner_id.ledger_id(), inner_id.entry_id()), inner_id.batch_index()
-        )
+    def is_redelivered_duplicate(self, inner: InnerMessage, place: tuple[int, int, int, int]) -> bool:
+        """Return True if a redelivered native message was acknowledged on a connection that was lost.
+
+        `place` is its partition, ledger id, entry id and batch index.
+        """
+        to = self.by_topic.of_message(inner, place[0])
+        return to is not None and to.is_redelivered_duplicate(place[1:3], place[3])
 
     def _known_size(
         self, topic: str, message_id: MessageId, entry: Entry, lock: contextlib.AbstractContextManager[object]

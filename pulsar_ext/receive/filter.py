@@ -359,9 +359,14 @@ class RedeliveryFilter(ScreenedSource):
         """Messages that a thread received unscreened as the screening began; any thread may append."""
 
     @property
+    def holds(self) -> bool:
+        """True if messages are kept, which come first."""
+        return bool(self._unseen or self._ready)
+
+    @property
     def is_active(self) -> bool:
         """True if messages must come from here: they are screened, or some are kept."""
-        return self._order.redelivery_filter is self or bool(self._unseen or self._ready)
+        return self._order.redelivery_filter is self or self.holds
 
     @property
     def fast(self) -> Iterator[InnerMessage]:
