@@ -247,7 +247,7 @@ class Consumer(Receiving[InnerConsumer, T], ConsumerHandle):
         if timeout_millis is None or (type(timeout_millis) is int and timeout_millis >= POLL_MILLIS):
             order = self._order
             try:
-                while order.redelivery_filter is None or self._fetching() is not None:
+                while order.redelivery_filter is None or (self._prefetch is not None and self._fetching() is not None):
                     for made in order.made:
                         if (redelivery_filter := order.redelivery_filter) is None:
                             return made

@@ -67,8 +67,8 @@ _MAX_PREFETCHED: Final = 400
 
 
 K = TypeVar("K")
-Place = tuple[int, int, int, int]
-"""Partition, ledger id, entry id and batch index of a message, each -1 if there is none."""
+Place = tuple["Entry", int]
+"""Entry and batch index of a message, -1 without a batch."""
 
 
 class DuplicateFilter:
@@ -81,15 +81,20 @@ class DuplicateFilter:
         max_queued: maximum number of messages in all these queues.
     """
 
-    __slots__ = ("_collector", "_delivered", "_max_queued", "_order", "_places", "_queue_size", "_since", "known")
+    __slots__ = (
+        *("_collector", "_delivered", "_max_queued", "_min_in_a_row", "_order", "_queue_size"),
+        *("_highest", "_since", "known"),
+    )
 
     def __init__(self, order: ReceiveOrder, collector: AckCollector, queue_size: int, max_queued: int) -> None:
         self._order, self._collector, self._queue_size, self._max_queued = order, collector, queue_size, max_queued
+        self._min_in_a_row = min(queue_size, max_queued) + _MAX_PREFETCHED
+        """`_max_in_a_row` with acknowledgements on one topic or partition only, which is fast to compare with."""
         self._delivered: dict[int, InnerMessage] = {}
         """The messages that passed since the last `expect()`, by identity. They stay alive, so that no other message
         gets their identity."""
-        self._places: set[Place] = set()
-        """Their positions."""
+        self._highest: dict[int, Place] = {}
+        """Their highest position, by partition."""
         self.known = 0
         """Number of messages at the start of the inbox that are in `_delivered`; 0 after the inbox was read."""
         self._since = 0
@@ -102,10 +107,15 @@ class DuplicateFilter:
         self._collector.remember(since)
         self._order.start_screening()
 
-    def needs_inbox(self, place: Place) -> bool:
+    def needs_inbox(self, partition: int, place: Place) -> bool:
         """Return True if the inbox may contain the message of a position, so that it must be read first."""
         inbox, delivered = self._collector.inbox, self._delivered
-        if place in self._places or inbox.has_more_than_messages:
+        highest = self._highest.get(partition)
+        if highest is None or place > highest:
+            self._highest[partition] = place
+        else:  # it may be in `_delivered`
+            return True
+        if inbox.has_more_than_messages:
             return True
         messages = inbox.messages
         for at in range(self.known, len(messages)):
@@ -114,27 +124,28 @@ class DuplicateFilter:
             self.known = at + 1
         return False
 
-    def drops(self, inner: InnerMessage, place: Place) -> bool:
+    def drops(self, inner: InnerMessage, partition: int, place: Place) -> bool:
         """Return True if a native message was acknowledged and must not be delivered again."""
-        if self._collector.is_redelivered_duplicate(inner, place):
+        acks = self._collector.by_topic.of_message(inner, partition)
+        if acks is not None and acks.is_redelivered_duplicate(*place):
             self._since = self._order.passed
             return True
         self._delivered[id(inner)] = inner
-        self._places.add(place)
         self._order.passed += 1
         self.end_if_received()
         return False
 
     def end_if_received(self) -> None:
         """End the screening if the receiver queue of its beginning was received."""
-        if self._order.passed - self._since > self._max_in_a_row:
+        passed = self._order.passed - self._since
+        if passed > self._min_in_a_row and passed > self._max_in_a_row:
             self._forget()
             self._collector.stop_remembering()
             self._order.end_screening()
 
     def _forget(self) -> None:
         self._delivered.clear()
-        self._places.clear()
+        self._highest.clear()
         self.known = 0
 
     @property
@@ -394,11 +405,12 @@ class Acknowledger(TransitionSubscriber):
         if not self._order.is_screening:
             return False
         inner_id = inner.message_id()
-        place = inner_id.partition(), inner_id.ledger_id(), inner_id.entry_id(), inner_id.batch_index()
+        partition = inner_id.partition()
+        place = (inner_id.ledger_id(), inner_id.entry_id()), inner_id.batch_index()
         with self.lock:
-            if self._redelivered.needs_inbox(place):
+            if self._redelivered.needs_inbox(partition, place):
                 self._absorb()
-            return self._redelivered.drops(inner, place)
+            return self._redelivered.drops(inner, partition, place)
 
     def end_screening_if_received(self) -> None:
         """End the screening of messages if no redelivered one is expected any more."""

@@ -310,6 +310,9 @@ class AckInbox:
     def __len__(self) -> int:
         return len(self.messages) + len(self.ids) + len(self.positions) + len(self.position_ids)
 
+    def __bool__(self) -> bool:
+        return bool(self.messages) or self.has_more_than_messages
+
     @property
     def has_more_than_messages(self) -> bool:
         """True if the inbox contains ids or cumulative acknowledgements."""
@@ -563,15 +566,17 @@ class AckCollector:
     def withdraw_message(self, message: Message, lock: contextlib.AbstractContextManager[object]) -> None:
         """Withdraw the acknowledgement of a message that is to be redelivered, without the lock; see `withdraw()`."""
         if (found := runs([message])) is not None:
-            partition, ledger_id, entry_id, size, index, _, _ = found[0]
-            entry = ledger_id, entry_id
+            partition, ledger_id, entry_id, _, _, _, _ = found[0]
         else:
-            partition, entry, size, bits, _ = next(gather(serialized_ids([message])))
-            index = bits.bit_length() - 1
+            inner_id = message.inner.message_id()
+            partition, ledger_id, entry_id = inner_id.partition(), inner_id.ledger_id(), inner_id.entry_id()
         to = self.by_topic.of_message(message, partition)
-        if to is not None and entry <= to.tracker.highest and size > _CHUNKED:
+        if to is None or (ledger_id, entry_id) > to.tracker.highest:
+            return  # nothing was acknowledged there
+        _, entry, size, bits, _ = next(gather(serialized_ids([message])) if found is None else entries_of(found[0]))
+        if size > _CHUNKED:
             with lock:
-                to.withdraw(entry, index, max(size, 0), time.monotonic())
+                to.withdraw(entry, bits.bit_length() - 1, max(size, 0), time.monotonic())
 
     def acknowledge_skipped(self, inner: InnerMessage, last: int) -> None:
         """Acknowledge the messages of an entry, up to batch index `last`, that a seek into it skips."""
@@ -605,14 +610,6 @@ class AckCollector:
         self.by_topic.remembers = False
         for topic in self.by_topic:
             topic.remembered = None
-
-    def is_redelivered_duplicate(self, inner: InnerMessage, place: tuple[int, int, int, int]) -> bool:
-        """Return True if a redelivered native message was acknowledged on a connection that was lost.
-
-        `place` is its partition, ledger id, entry id and batch index.
-        """
-        to = self.by_topic.of_message(inner, place[0])
-        return to is not None and to.is_redelivered_duplicate(place[1:3], place[3])
 
     def _known_size(
         self, topic: str, message_id: MessageId, entry: Entry, lock: contextlib.AbstractContextManager[object]

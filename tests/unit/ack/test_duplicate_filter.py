@@ -32,7 +32,7 @@ def make_filter(topics, queue_size, max_queued):
         number_of_topics=topics,
         remember=lambda _since: None,
         stop_remembering=lambda: None,
-        is_redelivered_duplicate=lambda _inner, _place: False,
+        by_topic=SimpleNamespace(of_message=lambda _inner, _partition: None),
     )
     order = ReceiveOrder()
     return DuplicateFilter(order, collector, queue_size, max_queued), order
@@ -44,9 +44,9 @@ def test_screening_ends_with_the_queues(topics, queued):
     duplicates, order = make_filter(topics, 100, 1000)
     duplicates.expect(0.0)
     for _ in range(queued + 400):
-        duplicates.drops(Inner(), (-1, 5, 0, -1))
+        duplicates.drops(Inner(), -1, ((5, 0), -1))
         assert order.is_screening
-    duplicates.drops(Inner(), (-1, 5, 0, -1))
+    duplicates.drops(Inner(), -1, ((5, 0), -1))
     assert not order.is_screening
 
 
@@ -55,7 +55,7 @@ def test_delivered_messages_keep_their_identity():
     duplicates, _ = make_filter(1, 100, 100)
     duplicates.expect(0.0)
     inner = Inner()
-    duplicates.drops(inner, (-1, 5, 0, -1))
+    duplicates.drops(inner, -1, ((5, 0), -1))
     delivered = weakref.ref(inner)
     del inner
     gc.collect()
@@ -94,9 +94,10 @@ class Lossy:
         for _ in range(min(count, len(self.made))):
             place, message = self.made.popleft()
             if not message._is_highest_:
-                if self.filter.needs_inbox((0, *place)):
+                entry_and_index = place[:2], place[2]
+                if self.filter.needs_inbox(0, entry_and_index):
                     self.absorb()
-                if self.filter.drops(message.inner, (0, *place)):
+                if self.filter.drops(message.inner, 0, entry_and_index):
                     assert place in self.acknowledged
                     continue
             assert place not in self.acknowledged
