@@ -155,9 +155,12 @@ class TopicAcks(TopicDelivery):
         self.sender.send(inner, missing, self.sent.ids, check_connection)
 
     def remember(self, since: float) -> None:
-        """Remember what was sent since a time, and what is sent from now on: it may be redelivered."""
+        """Remember what was sent since a time, and what is sent from now on: it may be redelivered.
+
+        A non-persistent topic redelivers nothing, and its messages may all have one position.
+        """
         before = self.remembered
-        if before is None or since < before.since:
+        if self.has_cursor and (before is None or since < before.since):
             self.remembered = RecentAcks(since, self.sent.arrived if before is None else before.arrived)
             self.remembered.add(self.sent.since(since))
 
