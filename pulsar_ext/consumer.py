@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pulsar
 
+from ._native.core import wrap
 from ._native.fork import closed, listening_stub, refuse_after_fork
 from ._native.handles import ConsumerHandle, adopt
 from ._native.messages import InnerConsumer, InnerMessage, inner_message_of
@@ -231,7 +232,7 @@ class Consumer(Receiving[InnerConsumer, T], ConsumerHandle):
 
     # -- receiving -----------------------------------------------------------------------------------------------------
 
-    def receive(self, timeout_millis: int | None = None) -> Message[T]:
+    def receive(self, timeout_millis: int | None = None) -> Message[T]:  # noqa: C901  # each call costs time
         """Receive one message.
 
         A Ctrl-C ends the wait within 100 ms and loses no message.
@@ -246,20 +247,25 @@ class Consumer(Receiving[InnerConsumer, T], ConsumerHandle):
         if timeout_millis is None or (type(timeout_millis) is int and timeout_millis >= POLL_MILLIS):
             order = self._order
             try:
-                while order.redelivery_filter is None:
+                while order.redelivery_filter is None or (self._prefetch is not None and self._fetching() is not None):
                     for made in order.made:
                         if (redelivery_filter := order.redelivery_filter) is None:
                             return made
+                        if made._is_highest_:
+                            order.passed += 1
+                            return made
                         redelivery_filter.unseen.append(made.inner)  # atomic: a Ctrl-C finds it there
                         break
-                    new = self._message_class  # first: Python 3.11 is slow to call what it finds in a slot
-                    message = new()
-                    for message.inner in order.ready:
-                        if (redelivery_filter := order.redelivery_filter) is None:
-                            return message
-                        redelivery_filter.unseen.append(message.inner)
-                        break
-                    self._refill()
+                    else:
+                        new = self._message_class  # first: Python 3.11 is slow to call what it finds in a slot
+                        message = new()
+                        for message.inner in order.ready:
+                            if (redelivery_filter := order.redelivery_filter) is None:
+                                return message
+                            redelivery_filter.unseen.append(message.inner)
+                            break
+                        else:
+                            self._refill()
             except Timeout:
                 if timeout_millis is not None:
                     timeout_millis -= POLL_MILLIS
@@ -313,15 +319,11 @@ class Consumer(Receiving[InnerConsumer, T], ConsumerHandle):
         thread, batches = get_ident(), self._interrupted.batches
         while True:
             batch = self._receive_batch(thread)
-            new = self._message_class  # afterwards: the wait may have ended on another cluster
-            messages = []
             screens = self._screen is not None or self._order.is_screening
-            for inner in filter(self._is_wanted, batch) if screens else batch:
-                message = new()
-                message.inner = inner
-                messages.append(message)
+            wanted = list(filter(self._is_wanted, batch)) if screens else batch
+            messages = wrap(self._message_class, wanted)  # now: the wait may have ended on another cluster
             if self._recorder is not None:
-                self._recorder.note([message.inner for message in messages])
+                self._recorder.note(wanted)
             try:  # noqa: SIM105  # no call from here on: a Ctrl-C would lose the messages
                 del batches[thread]
             except KeyError:  # a seek on another thread has dropped it, or no messages arrived
@@ -336,15 +338,17 @@ class Consumer(Receiving[InnerConsumer, T], ConsumerHandle):
             new = self._message_class
             message = new()
             try:
-                if order.redelivery_filter is not None:
+                if order.redelivery_filter is not None and self._fetching() is None:
                     yield self._receive_next_(POLL_MILLIS)
                     continue
                 self._refill()
                 made = order.made
                 for message in made:
                     if (redelivery_filter := order.redelivery_filter) is not None:
-                        redelivery_filter.unseen.append(message.inner)  # in one step: a Ctrl-C finds it there
-                        break
+                        if not message._is_highest_:
+                            redelivery_filter.unseen.append(message.inner)  # in one step: a Ctrl-C finds it there
+                            break
+                        order.passed += 1
                     yield message
                     if order.made is not made:
                         break
@@ -430,6 +434,7 @@ class Consumer(Receiving[InnerConsumer, T], ConsumerHandle):
                 if not batch:
                     if self._prefetch is not None:
                         self._prefetch.drain_to(batch)
+                        self._prefetch.unnoted += 1  # permanently: these messages are noted by no one
                     self._take_native(batch)
                 return batch  # noqa: TRY300  # an `else` could not distinguish the branches
             except AlreadyClosed:
@@ -462,7 +467,7 @@ class Consumer(Receiving[InnerConsumer, T], ConsumerHandle):
         while len(kept) < limit:
             new = self._message_class
             before, left = len(kept), limit - len(kept)
-            if (ahead := self._fetching()) is not None:
+            if self._order.redelivery_filter is None and (ahead := self._fetching()) is not None:
                 kept.extend(ahead.available_messages(left))
                 if len(kept) == before:
                     return
@@ -500,11 +505,9 @@ class Consumer(Receiving[InnerConsumer, T], ConsumerHandle):
         if ahead is None:
             self._order.offer(self._fast_source())
             return
-        source, are_made = ahead.next_messages()
-        if are_made:
-            self._order.offer_made(source)
-        else:
-            self._order.offer(source)
+        if self._order.is_screening:
+            self._acks.end_screening_if_received()
+        self._order.offer_made(ahead.next_messages())
 
     def _wait_while_paused(self, timeout_millis: int) -> None:
         if self._order.is_paused and not self._closed:
@@ -512,7 +515,7 @@ class Consumer(Receiving[InnerConsumer, T], ConsumerHandle):
 
     def _fetching(self) -> Prefetch | None:
         """Return the prefetch; None without prefetching, or if another source precedes it."""
-        if self._recorder is not None or (self._redelivery_filter is not None and self._redelivery_filter.is_active):
+        if self._recorder is not None or (self._redelivery_filter is not None and self._redelivery_filter.holds):
             return None
         return self._prefetch
 

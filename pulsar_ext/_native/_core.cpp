@@ -28,6 +28,7 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -85,6 +86,7 @@ Symbol symbol(Method& method, const char* name) {
 
 PyTypeObject* message_type = nullptr;  // Message
 PyTypeObject* id_type = nullptr;       // Id
+PyTypeObject* received_type = nullptr; // Received
 PyTypeObject* block_type = nullptr;    // Block
 PyTypeObject* items_type = nullptr;    // Items
 PyTypeObject* group_type = nullptr;    // Group
@@ -393,7 +395,7 @@ struct Msg {
     PyObject_HEAD
     PyObject* inner;  // the binding's object; of a drained message created on first use
     Holder<Message> message;  // of a drained message; kept even if `inner` is replaced
-    bool is_another;
+    bool is_another, is_highest;
 };
 
 // Returns the C++ message; nullptr if there is none, or if `inner` has another type.
@@ -436,6 +438,11 @@ PyGetSetDef message_attributes[] = {
     {nullptr, nullptr, nullptr, nullptr, nullptr},
 };
 
+PyMemberDef message_members[] = {
+    {"_is_highest_", T_BOOL, offsetof(Msg, is_highest), READONLY, nullptr},
+    {nullptr, 0, 0, 0, nullptr},
+};
+
 using MessageMembers = Collected<Msg, &Msg::inner>;
 
 void message_dealloc(PyObject* self) {
@@ -455,15 +462,106 @@ PyObject* read(PyObject* object, const char* name, Read read_field) {
     return nullptr;
 }
 
+Msg* new_message(PyObject* cls) {
+    if (cls != nullptr && PyType_Check(cls) && PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(cls), message_type)) {
+        return reinterpret_cast<Msg*>(PyType_GenericAlloc(reinterpret_cast<PyTypeObject*>(cls), 0));
+    }
+    PyErr_SetString(PyExc_TypeError, "not a subclass of Message");
+    return nullptr;
+}
+
 // hold(class of messages, binding's message): return a message with the same C++ message, as drain() does.
 PyObject* hold(PyObject*, PyObject* args) {
     PyObject *cls, *bound;
-    if (!PyArg_ParseTuple(args, "O!O!", &PyType_Type, &cls, bound_message, &bound)) return nullptr;
-    PyObject* made = PyType_GenericAlloc(reinterpret_cast<PyTypeObject*>(cls), 0);
+    if (!PyArg_ParseTuple(args, "OO!", &cls, bound_message, &bound)) return nullptr;
+    Msg* made = new_message(cls);
     const auto* message = shared_in<const Message>(bound, bound_message);
-    if (made != nullptr && message != nullptr) reinterpret_cast<Msg*>(made)->message.hold(*message);
+    if (made != nullptr && message != nullptr) made->message.hold(*message);
+    return reinterpret_cast<PyObject*>(made);
+}
+
+// wrap(class of messages, list of the binding's messages): return a list of messages, each with one of them.
+PyObject* wrap(PyObject*, PyObject* args) {
+    PyObject *cls, *bound;
+    if (!PyArg_ParseTuple(args, "OO!", &cls, &PyList_Type, &bound)) return nullptr;
+    PyObject* made = PyList_New(PyList_Size(bound));
+    for (Py_ssize_t at = 0; made != nullptr && at < PyList_Size(made); ++at) {
+        Msg* one = new_message(cls);
+        if (one != nullptr) one->inner = Py_XNewRef(PyList_GetItem(bound, at));
+        if (one == nullptr || one->inner == nullptr) Py_CLEAR(made);
+        if (made != nullptr) PyList_SetItem(made, at, reinterpret_cast<PyObject*>(one));
+    }
     return made;
 }
+
+// -- receiving -------------------------------------------------------------------------------------------------------
+
+using Place = std::tuple<std::int64_t, std::int64_t, int>;  // ledger, entry, batch index
+
+// What a consumer has received, in the order of its C++ consumer's queue.
+struct Received {
+    PyObject_HEAD
+    PyObject *message_class, *native_wait;
+    Py_ssize_t unnoted;                // number of running waits, whose messages are not noted yet
+    std::map<Text, Place>* highest;  // by topic or partition
+};
+
+PyMemberDef received_members[] = {
+    {"message_class", T_OBJECT_EX, offsetof(Received, message_class), 0, nullptr},
+    {"native_wait", T_OBJECT_EX, offsetof(Received, native_wait), 0, nullptr},
+    {"unnoted", T_PYSSIZET, offsetof(Received, unnoted), 0, nullptr},
+    {nullptr, 0, 0, 0, nullptr},
+};
+
+using ReceivedMembers = Collected<Received, &Received::message_class, &Received::native_wait>;
+
+void received_dealloc(PyObject* object) {
+    delete std::exchange(reinterpret_cast<Received*>(object)->highest, nullptr);
+    ReceivedMembers::dealloc(object);
+}
+
+// Notes a received message; returns whether it is above all messages of its topic that were received before.
+bool note(Received* self, const Message& message) {
+    const MessageId& id = client.message_id(&message);
+    const Place place{client.ledger_id(&id), client.entry_id(&id), client.batch_index(&id)};
+    if (self->highest == nullptr) self->highest = new std::map<Text, Place>;
+    const auto [known, is_first] = self->highest->try_emplace(client.topic_name(&message), place);
+    const bool is_highest = is_first || place > known->second;
+    if (is_highest) known->second = place;
+    return is_highest && self->unnoted == 0;
+}
+
+// note(binding's message): note a received message, and return it as one of ours.
+PyObject* note_bound(PyObject* object, PyObject* bound) {
+    return guarded([&] {
+        auto* self = reinterpret_cast<Received*>(object);
+        const auto* message = shared_in<const Message>(bound, bound_message);
+        const bool is_highest = message != nullptr && note(self, *message);  // first: a new object may let other threads run
+        Msg* made = new_message(self->message_class);
+        if (made != nullptr) {
+            made->inner = Py_NewRef(bound);
+            made->is_highest = is_highest;
+        }
+        return reinterpret_cast<PyObject*>(made);
+    });
+}
+
+// wait_noted(milliseconds): return the message that `native_wait` returns.
+PyObject* wait_noted(PyObject* object, PyObject* milliseconds) {
+    auto* self = reinterpret_cast<Received*>(object);
+    Kept wait(self->native_wait);
+    if (wait.object == nullptr) return PyErr_Format(PyExc_AttributeError, "native_wait");
+    ++self->unnoted;
+    Owned bound(PyObject_CallFunctionObjArgs(wait.object, milliseconds, nullptr));
+    --self->unnoted;
+    return bound.object == nullptr ? nullptr : note_bound(object, bound.object);
+}
+
+PyMethodDef received_methods[] = {
+    {"note", note_bound, METH_O, nullptr},
+    {"wait_noted", wait_noted, METH_O, nullptr},
+    {nullptr, nullptr, 0, nullptr},
+};
 
 // A pause of take(), in which more messages arrive: to take them one by one as they arrive would block the threads that
 // put them into the queue.
@@ -490,12 +588,12 @@ int take(std::vector<Message>& found, Read read_one, Py_ssize_t most, Py_ssize_t
     return result;
 }
 
-// drain(class of messages, max messages, max bytes, binding's consumer): return the messages in the C++ consumer's
-// queue, up to the first limit that is reached; does not wait for the first one.
+// drain(Received, max messages, max bytes, binding's consumer): return the messages in the C++ consumer's queue, up to
+// the first limit that is reached; does not wait for the first one.
 PyObject* drain(PyObject*, PyObject* args) {
-    PyObject *cls, *bound;
+    PyObject *received, *bound;
     Py_ssize_t most, most_bytes;
-    if (!PyArg_ParseTuple(args, "O!nnO", &PyType_Type, &cls, &most, &most_bytes, &bound)) return nullptr;
+    if (!PyArg_ParseTuple(args, "O!nnO", received_type, &received, &most, &most_bytes, &bound)) return nullptr;
     auto* consumer = object_in<Consumer>(bound, bound_consumer);
     if (consumer == nullptr) return PyObject_CallMethod(bound, "batch_receive", nullptr);  // a stub that raises
     return guarded([&]() -> PyObject* {
@@ -503,16 +601,19 @@ PyObject* drain(PyObject*, PyObject* args) {
         const auto receive = [&](Message& message, int wait) { return client.receive(consumer, message, wait); };
         const int result = take(found, receive, most, most_bytes, 0, 1);
         if (found.empty() && result != 0 && result != timeout) return PyObject_CallFunction(raise_result, "i", result);
+        auto* self = reinterpret_cast<Received*>(received);
+        std::vector<bool> highest;
+        for (const Message& message : found) highest.push_back(note(self, message));
         PyObject* made = PyList_New(static_cast<Py_ssize_t>(found.size()));
-        Py_ssize_t at = 0;
-        for (Message& message : found) {
-            PyObject* one = made == nullptr ? nullptr : PyType_GenericAlloc(reinterpret_cast<PyTypeObject*>(cls), 0);
+        for (std::size_t at = 0; at < found.size(); ++at) {
+            Msg* one = made == nullptr ? nullptr : new_message(self->message_class);
             if (one == nullptr) {
                 Py_XDECREF(made);
                 return nullptr;
             }
-            reinterpret_cast<Msg*>(one)->message.hold(std::move(message));
-            PyList_SetItem(made, at++, one);
+            one->is_highest = highest[at];
+            one->message.hold(std::move(found[at]));
+            PyList_SetItem(made, static_cast<Py_ssize_t>(at), reinterpret_cast<PyObject*>(one));
         }
         return made;
     });
@@ -1323,6 +1424,7 @@ PyMethodDef functions[] = {
     {"begin", begin, METH_VARARGS, nullptr},
     {"make_ids", make_ids, METH_VARARGS, nullptr},
     {"hold", hold, METH_VARARGS, nullptr},
+    {"wrap", wrap, METH_VARARGS, nullptr},
     {"drain", drain, METH_VARARGS, nullptr},
     {"block", block, METH_O, nullptr},
     {"read_block", read_block, METH_VARARGS, nullptr},
@@ -1346,7 +1448,14 @@ void* slot(Function* function) {
 PyType_Slot message_slots[] = {
     {Py_tp_dealloc, slot(message_dealloc)},      {Py_tp_traverse, slot(MessageMembers::traverse)},
     {Py_tp_clear, slot(MessageMembers::clear)},  {Py_tp_getset, message_attributes},
-    {Py_tp_methods, message_methods},            {0, nullptr},
+    {Py_tp_methods, message_methods},            {Py_tp_members, message_members},
+    {0, nullptr},
+};
+
+PyType_Slot received_slots[] = {
+    {Py_tp_dealloc, slot(received_dealloc)},      {Py_tp_traverse, slot(ReceivedMembers::traverse)},
+    {Py_tp_clear, slot(ReceivedMembers::clear)},  {Py_tp_members, received_members},
+    {Py_tp_methods, received_methods},            {0, nullptr},
 };
 
 PyType_Slot id_slots[] = {
@@ -1411,6 +1520,7 @@ PyMODINIT_FUNC PyInit__core() {
     const bool is_whole =
         module != nullptr && no_bytes != nullptr &&
         add_type<Msg>(module, message_type, "pulsar_ext._native._core.Message", collected, message_slots) &&
+        add_type<Received>(module, received_type, "pulsar_ext._native._core.Received", collected, received_slots) &&
         add_type<Id>(module, id_type, "pulsar_ext._native._core.Id", collected, id_slots) &&
         add_type<Block>(module, block_type, "pulsar_ext._native._core.Block", made_here, block_slots) &&
         add_type<Items>(module, items_type, "pulsar_ext._native._core.Items", collected, items_slots) &&

@@ -39,6 +39,7 @@ __all__ = [
     "IdBase",
     "MessageBase",
     "NativeStatus",
+    "ReceivedBase",
     "acknowledge",
     "drain",
     "held",
@@ -48,6 +49,7 @@ __all__ = [
     "read_block",
     "runs",
     "serialized",
+    "wrap",
 ]
 
 _SWITCH: Final = "PULSAR_EXT_NATIVE"
@@ -136,9 +138,12 @@ def _prove(core: Any) -> None:
     if not all(_address_at(each) == address_of(each, "to read messages natively") for each in bound):
         raise ImportError("the binding has another object layout")
     classes = InnerMessage, InnerMessageId, InnerConsumer
-    core.begin(_pulsar.__file__, *classes, _any_message, _empty_batch, _refuse, int(pulsar.Result.Timeout))
+    any_message = InnerMessageBuilder().build  # in C: a Ctrl-C cannot come between a message and its object
+    core.begin(_pulsar.__file__, *classes, any_message, _empty_batch, _refuse, int(pulsar.Result.Timeout))
     core.make_ids(type("_Id", (core.Id, pulsar.MessageId), {"__slots__": ()}), str)
     message_class: Any = type("_Message", (core.Message, pulsar.Message), {"__slots__": ()})
+    noted = core.Received()
+    noted.message_class = message_class
     received = [core.hold(message_class, inner) for inner in messages]
     read = [{name: getattr(message, name)() for name in _FIELDS} for message in received]
     if read != [{name: getattr(inner, name)() for name in _FIELDS} for inner in messages]:
@@ -150,7 +155,7 @@ def _prove(core: Any) -> None:
     _prove_more(core, messages, received)
     _prove_columns(core, messages)
     for call in (
-        partial(core.drain, message_class, 1, 1, consumer),
+        partial(core.drain, noted, 1, 1, consumer),
         partial(core.acknowledge, consumer, received),
         partial(core.read_block, None, 0, 1, 1, 1),
     ):
@@ -204,11 +209,6 @@ def _prove_columns(core: Any, messages: list[InnerMessage]) -> None:
         raise ImportError("it reads other columns than the messages have")
 
 
-def _any_message() -> InnerMessage:
-    """Return a new object of the binding with a C++ message."""
-    return InnerMessageBuilder().build()
-
-
 def _empty_batch(count: int) -> InnerMessage:
     """Return the first C++ message of a batch of `count` empty messages."""
     return batch_messages(EMPTY_MESSAGE * count, count, InnerMessageId(-1, -1, -1, -1))[0]
@@ -235,6 +235,22 @@ if TYPE_CHECKING or _core is None:
 
         __slots__ = ("inner",)
         inner: Any
+        _is_highest_ = False
+        """True if the core knows that the consumer had received neither this message nor a later one of its topic."""
+
+    class ReceivedBase:
+        """Base of the prefetch; notes what a consumer has received."""
+
+        __slots__ = ("message_class", "native_wait", "unnoted")
+        message_class: type[Any]
+        """Class of the messages that are received from now on."""
+        native_wait: Callable[[int], InnerMessage]
+        unnoted: int
+        """Number of running waits, whose messages are not noted yet; while there are any, no message is the highest."""
+        note: Callable[[InnerMessage], Any]
+        """Notes a received C++ message, and returns it as one of ours."""
+        wait_noted: Callable[[int], Any]
+        """Returns the message that `native_wait` returns, noted and as one of ours."""
 
     class IdBase:
         """Base of message ids."""
@@ -279,6 +295,15 @@ if TYPE_CHECKING or _core is None:
         """Return the runs of neighbouring messages, in their order; None if the core is not used."""
         return None
 
+    def wrap(cls: type[Any], inners: list[InnerMessage], /) -> list[Any]:
+        """Return C++ messages as messages of a class."""
+        messages = []
+        for inner in inners:
+            message = cls()
+            message.inner = inner
+            messages.append(message)
+        return messages
+
     def acknowledge(consumer: InnerConsumer, messages: Sequence[MessageBase], /) -> None:
         """Acknowledge messages of one topic individually with a C++ consumer."""
         deque(map(consumer.acknowledge, map(_inner, messages)), 0)
@@ -316,7 +341,7 @@ if TYPE_CHECKING or _core is None:
     Items = batch_payload = batch_message = deliver = joiner = read_block = None
     drain: Any = None
 else:
-    MessageBase, IdBase = _core.Message, _core.Id
+    MessageBase, IdBase, ReceivedBase = _core.Message, _core.Id, _core.Received
     DispatchBase, GroupBase, PendingBase, SequenceBase = _core.Dispatch, _core.Group, _core.Pending, _core.Sequence
     Items, joiner = _core.Items, _core.joiner
 
@@ -325,7 +350,7 @@ else:
         return _core.read_block(reader, address_of(reader, "to read messages natively"), *limits)
 
     batch_payload, batch_message, deliver = _core.batch_payload, _core.batch_message, _core.deliver
-    held, serialized = _core.held, _core.serialized
+    held, serialized, wrap = _core.held, _core.serialized, _core.wrap
     drain, runs, acknowledge, plain_id = _core.drain, _core.runs, _core.acknowledge, _core.plain_id
 
 

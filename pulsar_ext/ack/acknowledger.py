@@ -67,6 +67,8 @@ _MAX_PREFETCHED: Final = 400
 
 
 K = TypeVar("K")
+Place = tuple["Entry", int]
+"""Entry and batch index of a message, -1 without a batch."""
 
 
 class DuplicateFilter:
@@ -79,53 +81,72 @@ class DuplicateFilter:
         max_queued: maximum number of messages in all these queues.
     """
 
-    __slots__ = ("_collector", "_count", "_delivered", "_max_queued", "_order", "_queue_size", "_read")
+    __slots__ = (
+        *("_collector", "_delivered", "_max_queued", "_min_in_a_row", "_order", "_queue_size"),
+        *("_highest", "_since", "known"),
+    )
 
     def __init__(self, order: ReceiveOrder, collector: AckCollector, queue_size: int, max_queued: int) -> None:
         self._order, self._collector, self._queue_size, self._max_queued = order, collector, queue_size, max_queued
+        self._min_in_a_row = min(queue_size, max_queued) + _MAX_PREFETCHED
+        """`_max_in_a_row` with acknowledgements on one topic or partition only, which is fast to compare with."""
         self._delivered: dict[int, InnerMessage] = {}
-        """The messages delivered since the last `expect()`, none of which is delivered twice, by identity. They stay
-        alive, so that no other message gets their identity."""
-        self._read = 0
-        """Number of messages at the start of the inbox that are in `_delivered`."""
-        self._count = 0
-        """Number of messages delivered in a row since the last dropped one."""
+        """The messages that passed since the last `expect()`, by identity. They stay alive, so that no other message
+        gets their identity."""
+        self._highest: dict[int, Place] = {}
+        """Their highest position, by partition."""
+        self.known = 0
+        """Number of messages at the start of the inbox that are in `_delivered`; 0 after the inbox was read."""
+        self._since = 0
+        """Number of messages that had passed when the last one was dropped."""
 
     def expect(self, since: float) -> None:
         """Drop redelivered messages, acknowledged `since` a time, until the current receiver queue was received."""
-        self._delivered.clear()
-        self._count = 0
+        self._forget()
+        self._since = self._order.passed
         self._collector.remember(since)
         self._order.start_screening()
 
-    @property
-    def needs_inbox(self) -> bool:
-        """True if the inbox may contain a message that is redelivered, so that it must be read first."""
+    def needs_inbox(self, partition: int, place: Place) -> bool:
+        """Return True if the inbox may contain the message of a position, so that it must be read first."""
         inbox, delivered = self._collector.inbox, self._delivered
+        highest = self._highest.get(partition)
+        if highest is None or place > highest:
+            self._highest[partition] = place
+        else:  # it may be in `_delivered`
+            return True
         if inbox.has_more_than_messages:
             return True
         messages = inbox.messages
-        if self._read > len(messages):
-            self._read = 0
-        for at in range(self._read, len(messages)):
+        for at in range(self.known, len(messages)):
             if id(messages[at].inner) not in delivered:
-                self._read = 0
                 return True
-            self._read = at + 1
+            self.known = at + 1
         return False
 
-    def drops(self, inner: InnerMessage) -> bool:
+    def drops(self, inner: InnerMessage, partition: int, place: Place) -> bool:
         """Return True if a native message was acknowledged and must not be delivered again."""
-        if self._collector.is_redelivered_duplicate(inner):
-            self._count = 0
+        acks = self._collector.by_topic.of_message(inner, partition)
+        if acks is not None and acks.is_redelivered_duplicate(*place):
+            self._since = self._order.passed
             return True
         self._delivered[id(inner)] = inner
-        self._count += 1
-        if self._count > self._max_in_a_row:
-            self._delivered.clear()
+        self._order.passed += 1
+        self.end_if_received()
+        return False
+
+    def end_if_received(self) -> None:
+        """End the screening if the receiver queue of its beginning was received."""
+        passed = self._order.passed - self._since
+        if passed > self._min_in_a_row and passed > self._max_in_a_row:
+            self._forget()
             self._collector.stop_remembering()
             self._order.end_screening()
-        return False
+
+    def _forget(self) -> None:
+        self._delivered.clear()
+        self._highest.clear()
+        self.known = 0
 
     @property
     def _max_in_a_row(self) -> int:
@@ -288,10 +309,11 @@ class Acknowledger(TransitionSubscriber):
 
     def withdraw_message(self, message: Message) -> None:
         """Withdraw the acknowledgement of a message that is to be redelivered, if anything was acknowledged."""
-        if self.inbox or self.collector.by_topic:
+        if self.inbox:
             with self.lock:
                 self._absorb()
-                self.collector.withdraw_message(message.inner, time.monotonic())
+        if self.collector.by_topic:
+            self.collector.withdraw_message(message, self.lock)
 
     @property
     def pending(self) -> int:
@@ -389,10 +411,18 @@ class Acknowledger(TransitionSubscriber):
         """Return True if a redelivered native message was acknowledged and must be dropped."""
         if not self._order.is_screening:
             return False
+        inner_id = inner.message_id()
+        partition = inner_id.partition()
+        place = (inner_id.ledger_id(), inner_id.entry_id()), inner_id.batch_index()
         with self.lock:
-            if self._redelivered.needs_inbox:
+            if self._redelivered.needs_inbox(partition, place):
                 self._absorb()
-            return self._redelivered.drops(inner)
+            return self._redelivered.drops(inner, partition, place)
+
+    def end_screening_if_received(self) -> None:
+        """End the screening of messages if no redelivered one is expected any more."""
+        with self.lock:
+            self._redelivered.end_if_received()
 
     def schedule(self) -> None:
         """Let the scheduler process the inbox."""
@@ -605,6 +635,7 @@ class Acknowledger(TransitionSubscriber):
         if not len(self.inbox):
             return
         now = time.monotonic()
+        self._redelivered.known = 0
         try:
             if self.collector.absorb(now, self._native_if_ready if passing else lambda: None):
                 self._last_sent = now

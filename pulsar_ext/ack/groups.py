@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-__all__ = ["NOTHING", "AckGroup", "Entry", "Singles", "before", "whole_without"]
+__all__ = ["NOTHING", "NO_ENTRY", "AckGroup", "Entry", "Singles", "before", "whole_without"]
 
 Entry = tuple[int, int]
 """Ledger id and entry id."""
+NO_ENTRY: Final[Entry] = (-1, -1)
+"""Below every entry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,3 +97,9 @@ class Singles:
         """The entries as ledger and entry ids."""
         ledger_id = self.ledger_id
         return [(ledger_id, entry_id) for entry_id in self.entry_ids]
+
+    @property
+    def highest(self) -> Entry:
+        """The highest entry."""
+        found = self.entry_ids
+        return self.ledger_id, found[-1] if isinstance(found, range) else max(found)

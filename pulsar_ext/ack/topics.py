@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
+import time
 from collections import deque
 from functools import partial
 from itertools import chain, islice
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("pulsar_ext.acks")
 
+_CHUNKED = -2
+"""Size of a chunked message in `gather()` and `runs()`; -1 is an unknown batch size."""
 _MAX_UNCONFIRMED = 20_000
 """Minimum number of entries that a confirmed flush checks; earlier ones have arrived long before."""
 
@@ -76,6 +79,7 @@ class TopicAcks(TopicDelivery):
 
     def record_passed(self, singles: Singles, now: float) -> None:
         """Store single messages that were passed to the native consumer."""
+        self.tracker.highest = max(self.tracker.highest, singles.highest)
         self.sent.add(singles, now, {})
         if self.remembered is not None:
             self.remembered.add(singles)
@@ -151,9 +155,12 @@ class TopicAcks(TopicDelivery):
         self.sender.send(inner, missing, self.sent.ids, check_connection)
 
     def remember(self, since: float) -> None:
-        """Remember what was sent since a time, and what is sent from now on: it may be redelivered."""
+        """Remember what was sent since a time, and what is sent from now on: it may be redelivered.
+
+        A non-persistent topic redelivers nothing, and its messages may all have one position.
+        """
         before = self.remembered
-        if before is None or since < before.since:
+        if self.has_cursor and (before is None or since < before.since):
             self.remembered = RecentAcks(since, self.sent.arrived if before is None else before.arrived)
             self.remembered.add(self.sent.since(since))
 
@@ -164,12 +171,8 @@ class TopicAcks(TopicDelivery):
             return False
         return remembered.has(entry, index) or self.tracker.holds(entry, index)
 
-    def withdraw(self, inner_id: InnerMessageId, now: float) -> None:
-        """Withdraw the acknowledgement of a message that is to be redelivered, unless the message is chunked."""
-        data = decode(inner_id.serialize())
-        if data.first_chunk is not None:
-            return
-        entry, index, size = (data.ledger_id, data.entry_id), data.batch_index, data.batch_size
+    def withdraw(self, entry: Entry, index: int, size: int, now: float) -> None:
+        """Withdraw the acknowledgement of a message that is to be redelivered; `size` is 0 if unknown."""
         self.tracker.withdraw(entry, index, size)
         self.sent.withdraw(entry, index, size, now)
         if self.remembered is not None:
@@ -237,11 +240,11 @@ class AcksByTopic:
             partition = TopicName.parse(topic).partition_index
         return self._known.get(topic if self._several and topic is not None else partition)
 
-    def of_message(self, inner: InnerMessage, inner_id: InnerMessageId) -> TopicAcks | None:
-        """Return the acknowledgements on the topic of a native message; None if nothing was acknowledged there."""
+    def of_message(self, message: InnerMessage | Message, partition: int) -> TopicAcks | None:
+        """Return the acknowledgements on the topic of a message; None if nothing was acknowledged there."""
         if self._several:
-            return self._known.get(inner.topic_name())
-        return self._known.get(inner_id.partition()) or self.known(inner.topic_name(), inner_id.partition())
+            return self._known.get(message.topic_name())
+        return self._known.get(partition) or self.known(message.topic_name(), partition)
 
     def _new(self, topic: str | None, partition: int) -> TopicAcks:
         name = TopicName.parse(self._topic if topic is None else topic)
@@ -309,6 +312,9 @@ class AckInbox:
 
     def __len__(self) -> int:
         return len(self.messages) + len(self.ids) + len(self.positions) + len(self.position_ids)
+
+    def __bool__(self) -> bool:
+        return bool(self.messages) or self.has_more_than_messages
 
     @property
     def has_more_than_messages(self) -> bool:
@@ -554,15 +560,26 @@ class AckCollector:
         return add
 
     def withdraw(self, message_id: MessageId, now: float) -> None:
-        """Withdraw the acknowledgement of a message that is to be redelivered, by its id."""
+        """Withdraw the acknowledgement of a message that is to be redelivered, by its id, unless it is chunked."""
         if (to := self.by_topic.known(self.topic_of(message_id), message_id.partition())) is not None:
-            to.withdraw(message_id.inner, now)
+            data = decode(message_id.inner.serialize())
+            if data.first_chunk is None:
+                to.withdraw((data.ledger_id, data.entry_id), data.batch_index, data.batch_size, now)
 
-    def withdraw_message(self, inner: InnerMessage, now: float) -> None:
-        """Withdraw the acknowledgement of a native message that is to be redelivered."""
-        inner_id = inner.message_id()
-        if (to := self.by_topic.of_message(inner, inner_id)) is not None:
-            to.withdraw(inner_id, now)
+    def withdraw_message(self, message: Message, lock: contextlib.AbstractContextManager[object]) -> None:
+        """Withdraw the acknowledgement of a message that is to be redelivered, without the lock; see `withdraw()`."""
+        if (found := runs([message])) is not None:
+            partition, ledger_id, entry_id, _, _, _, _ = found[0]
+        else:
+            inner_id = message.inner.message_id()
+            partition, ledger_id, entry_id = inner_id.partition(), inner_id.ledger_id(), inner_id.entry_id()
+        to = self.by_topic.of_message(message, partition)
+        if to is None or (ledger_id, entry_id) > to.tracker.highest:
+            return  # nothing was acknowledged there
+        _, entry, size, bits, _ = next(gather(serialized_ids([message])) if found is None else entries_of(found[0]))
+        if size > _CHUNKED:
+            with lock:
+                to.withdraw(entry, bits.bit_length() - 1, max(size, 0), time.monotonic())
 
     def acknowledge_skipped(self, inner: InnerMessage, last: int) -> None:
         """Acknowledge the messages of an entry, up to batch index `last`, that a seek into it skips."""
@@ -596,14 +613,6 @@ class AckCollector:
         self.by_topic.remembers = False
         for topic in self.by_topic:
             topic.remembered = None
-
-    def is_redelivered_duplicate(self, inner: InnerMessage) -> bool:
-        """Return True if a redelivered native message was acknowledged on a connection that was lost."""
-        inner_id = inner.message_id()
-        to = self.by_topic.of_message(inner, inner_id)
-        return to is not None and to.is_redelivered_duplicate(
-            (inner_id.ledger_id(), inner_id.entry_id()), inner_id.batch_index()
-        )
 
     def _known_size(
         self, topic: str, message_id: MessageId, entry: Entry, lock: contextlib.AbstractContextManager[object]

@@ -27,7 +27,7 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from .groups import NOTHING, AckGroup, before, whole_without
+from .groups import NO_ENTRY, NOTHING, AckGroup, before, whole_without
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -59,6 +59,8 @@ class AckTracker:
         self._after_base: Entry | None = None
         self.era = 0
         """Incremented when the cursor position is invalidated; a check that began before is ignored."""
+        self.highest = NO_ENTRY
+        """The highest entry that was acknowledged, by itself or by a position, since the cursor was moved."""
 
     @property
     def pending(self) -> int:
@@ -77,6 +79,7 @@ class AckTracker:
 
     def add_whole(self, entry: Entry) -> bool:
         """Acknowledge a whole entry."""
+        self.highest = max(self.highest, entry)
         self._expand_row()
         return self._put_whole(entry)
 
@@ -90,6 +93,7 @@ class AckTracker:
 
     def add_singles(self, singles: Singles) -> None:
         """Acknowledge the entries of single messages."""
+        self.highest = max(self.highest, singles.highest)
         row, more = self._row, singles.entry_ids
         if self._runs and isinstance(more, range) and not self._whole:
             if row is None:
@@ -110,6 +114,7 @@ class AckTracker:
 
     def add_bits(self, entry: Entry, size: int, bits: int) -> bool:
         """Acknowledge messages of a batch of `size`, one bit each; return True if any was new."""
+        self.highest = max(self.highest, entry)
         self._expand_row()
         if entry in self._whole or self._is_covered(entry):
             return False
@@ -146,6 +151,7 @@ class AckTracker:
 
     def add_cumulative(self, entry: Entry, index: int = -1, size: int = 0) -> bool:
         """Acknowledge everything up to and including an entry or a message of a batch."""
+        self.highest = max(self.highest, entry)
         self._expand_row()
         upto = (1 << (index + 1)) - 1
         if 0 <= index < size - 1:
@@ -223,7 +229,9 @@ class AckTracker:
             self._base = mark_delete
         if mark_delete == self._base:
             self._after_base = after
-        self._beyond.update(entry for entry in acknowledged if entry > mark_delete)
+        beyond = {entry for entry in acknowledged if entry > mark_delete}
+        self._beyond |= beyond
+        self.highest = max(self.highest, mark_delete, *beyond)
 
     def next_group(self) -> AckGroup:
         """Return what is to be sent; it counts as pending until `group_sent()`.
@@ -262,6 +270,7 @@ class AckTracker:
         for kept in (self._changed, self._idle, self._released):
             kept.clear()
         self._cumulative = None
+        self.highest = NO_ENTRY
         self.lose_base()
 
     def lose_base(self) -> None:

@@ -359,14 +359,15 @@ class RedeliveryFilter(ScreenedSource):
         """Messages that a thread received unscreened as the screening began; any thread may append."""
 
     @property
-    def is_active(self) -> bool:
-        """True if messages must come from here: they are screened, or some are kept."""
-        return self._order.redelivery_filter is self or bool(self._unseen or self._ready)
+    def holds(self) -> bool:
+        """True if messages are kept, which come first."""
+        return bool(self._unseen or self._ready)
 
     @property
     def fast(self) -> Iterator[InnerMessage]:
         """Iterator for loops that check for a filter after each message; it ends when the filter may be inactive."""
-        return map(self.wait, repeat(POLL_MILLIS, _MIN_SCREENED)) if self.is_active else self._source.each
+        is_active = self._order.redelivery_filter is self or self.holds
+        return map(self.wait, repeat(POLL_MILLIS, _MIN_SCREENED)) if is_active else self._source.each
 
     def __next__(self) -> InnerMessage:
         return self.wait(POLL_MILLIS)
@@ -377,13 +378,14 @@ class RedeliveryFilter(ScreenedSource):
         Raises:
             pulsar.Timeout: none arrived in time.
         """
-        if not self.is_active:
-            for inner in map(self._wait, (millis,)):
-                if self._order.redelivery_filter is None:
-                    return inner
-                self._unseen.append(inner)
         if not (self._unseen or self._ready):
-            self._unseen.extend(map(self._wait, (millis,)))
+            if self._order.redelivery_filter is None:
+                for inner in map(self._wait, (millis,)):
+                    if self._order.redelivery_filter is None:
+                        return inner
+                    self._unseen.append(inner)
+            else:
+                self._unseen.extend(map(self._wait, (millis,)))
         if (seen := self._next_screened()) is not None:
             return seen
         return super().wait(millis)

@@ -204,6 +204,7 @@ class ReceiveOrder:
         "is_silent",
         "made",
         "make_redelivery_filter",
+        "passed",
         "ready",
         "redelivery_filter",
         "reopener",
@@ -224,6 +225,8 @@ class ReceiveOrder:
         """Creates the filter for that; None if the consumer screens each message anyway."""
         self.redelivery_filter: Screening | None = None
         """The filter that screens messages now, or None."""
+        self.passed = 0
+        """Number of messages that passed the screening."""
         self._subscribers: list[TransitionSubscriber] = []
         self._lock = OwnedLock()
         self._moving = OwnedLock()

@@ -15,17 +15,16 @@ import contextlib
 import time
 from collections import deque
 from functools import partial
-from itertools import islice, repeat
+from itertools import chain, islice, repeat
 from operator import attrgetter, length_hint
 from typing import TYPE_CHECKING, Any, Final
 
 import pulsar
 
-from pulsar_ext._native.core import IS_USED, drain
+from pulsar_ext._native.core import IS_USED, ReceivedBase, drain
 from pulsar_ext._native.locks import OwnedLock
 from pulsar_ext._native.results import POLL_MILLIS
 from pulsar_ext.errors import InvalidUse
-from pulsar_ext.message import received
 
 from .order import NOTHING, Part, Transition, TransitionSubscriber
 from .source import OwnIterator
@@ -66,12 +65,11 @@ def prefetch_size(named: Mapping[str, Any], *, screens: bool) -> int:
     return min(size // 4, _MAX_FETCH)
 
 
-class Prefetch(OwnIterator, TransitionSubscriber):
+class Prefetch(ReceivedBase, OwnIterator, TransitionSubscriber):
     """The prefetched messages before a consumer's native receive, at most `at_once` of a fetch."""
 
     __slots__ = (
         "_at_once",
-        "_each",
         "_fast",
         "_fetch_blocks",
         "_inner",
@@ -84,9 +82,7 @@ class Prefetch(OwnIterator, TransitionSubscriber):
         "_source",
         "_taken",
         "_timeouts",
-        "_wait",
         "_waits",
-        "message_class",
     )
     part = Part.SOURCE
 
@@ -99,13 +95,12 @@ class Prefetch(OwnIterator, TransitionSubscriber):
         is_current: Callable[[], bool] = lambda: True,
     ) -> None:
         self._source, self._is_current = source, is_current
-        self._inner, self._each, self._wait = inner, source.each, source.wait
+        self._inner, self.native_wait = inner, source.wait
         self._prefetched: Iterator[Message] = NOTHING
         """The prefetched messages. Threads may share the iterator; dropping the messages exhausts it for all."""
         self._at_once, self.message_class = at_once, message_class
-        """The class of the messages that are fetched from now on."""
         self._timeouts: Iterator[int] = NOTHING
-        self._waits: Iterator[InnerMessage] = NOTHING
+        self._waits: Iterator[Message] = NOTHING
         """Waits for one message each; its timeouts are exhausted before messages are fetched, which come first."""
         self._lock = OwnedLock()
         self._fetch_blocks = 0
@@ -118,35 +113,26 @@ class Prefetch(OwnIterator, TransitionSubscriber):
         receives: messages fetched last, and when."""
 
     def __next__(self) -> InnerMessage:
-        for inner in map(_inner, self._prefetched):
-            return inner
-        for inner in self._each:
-            return inner
-        raise StopIteration
+        return self.wait(POLL_MILLIS)
 
     def wait(self, millis: int) -> InnerMessage:
         """Receive as the consumer does."""
-        for inner in map(_inner, self._prefetched):
+        for inner in map(_inner, chain(self._prefetched, map(self.wait_noted, (millis,)))):
             return inner
-        for inner in map(self._wait, (millis,)):
-            return inner
-        raise AssertionError  # the map above has exactly one item
+        raise AssertionError  # the map above has at least one item
 
-    def next_messages(self) -> tuple[Iterator[Any], bool]:
-        """Return the next messages, and whether they are messages of ours already.
-
-        The iterator of C++ messages raises `pulsar.Timeout` if none arrives in 100 ms.
-        """
+    def next_messages(self) -> Iterator[Message]:
+        """Return the next messages; the iterator raises `pulsar.Timeout` if it waits for one longer than 100 ms."""
         with self._lock:
             if not length_hint(self._timeouts):
                 if self._count_ahead():
-                    return self._prefetched, True
+                    return self._prefetched
                 count = 1 if self._fast else _MAX_FETCH
                 timeouts = repeat(POLL_MILLIS, count)
-                waits = map(self._wait, timeouts)
+                waits = map(self.wait_noted, timeouts)
                 self._waits, self._timeouts = waits, timeouts  # no call in between, after which a Ctrl-C may come
                 self._left = count
-            return self._waits, False
+            return self._waits
 
     def available_messages(self, limit: int) -> Iterator[Message]:
         """Return up to `limit` messages that have arrived."""
@@ -190,7 +176,7 @@ class Prefetch(OwnIterator, TransitionSubscriber):
             try:
                 if self._fetch_blocks == 1 and not self._is_moving and not length_hint(self._prefetched):
                     _exhaust(self._timeouts)
-                    take = partial(drain, self.message_class, most, _MAX_FETCH_BYTES)
+                    take = partial(drain, self, most, _MAX_FETCH_BYTES)
                     # Assigned without Python code in between: a Ctrl-C finds the messages in the queue or here.
                     for fetched in map(iter, map(take, (self._inner,))):
                         self._prefetched = fetched
@@ -227,8 +213,8 @@ class Prefetch(OwnIterator, TransitionSubscriber):
         with self._lock:
             _exhaust(self._timeouts)
             _exhaust(self._prefetched)
-            self._inner, self._each, self._wait = inner, self._source.each, self._source.wait
-            self._prefetched = iter([received(one, self.message_class) for one in ahead])
+            self._inner, self.native_wait = inner, self._source.wait
+            self._prefetched = iter([*map(self.note, ahead)])
 
 
 def _exhaust(shared: Iterator[object]) -> None:

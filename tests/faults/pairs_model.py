@@ -18,6 +18,7 @@ from pulsar.schema import BytesSchema
 
 import pulsar_ext.consumer
 from pulsar_ext import ForkedClientError, Message
+from pulsar_ext._native.core import IS_USED
 from pulsar_ext._native.fork import Refusing
 from pulsar_ext._native.results import AlreadyClosed, Timeout
 from pulsar_ext.consumer import Consumer, Subscription
@@ -209,7 +210,7 @@ class World:
         self.order = ReceiveOrder()
         self._noting = Noting(self.broker, "first "), Noting(self.broker, "")
         nothing = SimpleNamespace(screens=False, messages=[], may_have_chunks=False, dead_letters=None)
-        nothing.send_pending = nothing.mark_closed = lambda: None
+        nothing.send_pending = nothing.mark_closed = nothing.end_screening_if_received = lambda: None
         nothing.is_redelivered_duplicate = lambda _: False
         nothing.inbox = nothing.collector = nothing
         nothing.unsubscribe_starter = lambda inner: (
@@ -234,7 +235,7 @@ class World:
             message_class(BytesSchema()),
             "topic",
             is_shared=is_shared,
-            fetches=100 if fetches else 0,
+            fetches=100 if fetches and IS_USED else 0,
         )
         with _on(1):
             self.consumer: Any = Consumer._assemble_(_official(Queue(self.broker)), subscription)
@@ -444,7 +445,7 @@ def _on(thread: int) -> Iterator[None]:
 
 
 _FETCHING: Final[dict[str, object]] = {
-    "drain": lambda cls, most, _, queue: queue.fetch(cls, most),
+    "drain": lambda received, most, _, queue: queue.fetch(received.message_class, most),
     "_FAST_SECONDS": 1.0,
     "_PACE": 2,
     "_MAX_FETCH": 8,

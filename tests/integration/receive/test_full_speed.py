@@ -228,6 +228,25 @@ def test_cut_connections_lose_no_message_at_full_speed(client_factory, pulsar_fa
     assert admin.stats(topic, precise_backlog=True).subscriptions["s"].backlog_entries == 0
 
 
+@pytest.mark.parametrize("how", ["receive", "loop", "many"])
+def test_acknowledged_messages_are_received_once(client_factory, pulsar_fault_proxy, broker, topic, how):
+    """With ten cut connections, no message that was acknowledged at once is received a second time."""
+    count, got, cuts = 60_000, [], 0
+    fill(client_factory(broker), topic, count, size=10)
+    proxy = pulsar_fault_proxy(broker)
+    client = client_factory(broker, service_url=proxy.service_url)
+    consumer = client.subscribe(topic, "s", **EARLIEST)
+    receive = consumer.receive if how == "receive" else iter(consumer).__next__
+    while len(got) < count:
+        messages = consumer.receive_many(50) if how == "many" else [receive()]
+        consumer.acknowledge_many(messages)
+        got += map(index_of, messages)
+        if len(got) > (cuts + 1) * count // 11:
+            cuts += proxy.cut() > 0
+    assert cuts
+    assert got == list(range(count))
+
+
 @pytest.mark.core
 def test_batch_receive_without_a_policy(client, topic):
     """Without a policy a batch contains what arrives in 100 ms, up to 10 MB; the next one contains the rest."""

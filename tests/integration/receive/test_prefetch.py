@@ -268,8 +268,33 @@ def test_acks_during_prefetch_reach_the_cursor(client, topic, admin):
 
 
 @pytest.mark.core
+@pytest.mark.parametrize("how", ["receive", "loop"])
+@pytest.mark.parametrize("partitions", [0, 3])
+def test_screened_messages_are_prefetched(client, pulsar_topic_factory, broker, how, partitions):
+    """New messages are prefetched while acknowledged ones may be redelivered: until the queues were received."""
+    topic = pulsar_topic_factory(broker=broker, **({"partitions": partitions} if partitions else {}))
+    count, queues = 15_000, 3_000
+    consumer = client.subscribe(topic, "s", receiver_queue_size=queues // max(partitions, 1))
+    fill(client, topic, count)
+    receive = consumer.receive if how == "receive" else iter(consumer).__next__
+    got = [receive()]
+    time.sleep(0.2)  # the connection may have been replaced during this
+    consumer.acknowledge(got[0])
+    assert consumer._order.is_screening
+    screened, prefetched = 0, 0
+    while len(got) < count:
+        got.append(receive())
+        screened += consumer._order.is_screening
+        prefetched += consumer._order.is_screening and prefetched_count(consumer) > 0
+        assert not consumer._redelivery_filter.holds
+    assert sorted(map(index_of, got)) == list(range(count))
+    assert queues // 3 < screened < 2 * queues
+    assert prefetched > screened / 5
+
+
+@pytest.mark.core
 def test_prefetch_resumes_after_the_first_acknowledgement(client, topic):
-    """Messages are received singly after the first acknowledgement, and prefetched again later."""
+    """Messages are prefetched after the first acknowledgement too."""
     count, found = 20_000, 0
     consumer = client.subscribe(topic, "s", receiver_queue_size=2_000)
     fill(client, topic, count)

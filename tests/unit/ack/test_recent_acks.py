@@ -8,8 +8,6 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from pulsar_ext._native.messages import deserialize_inner
-from pulsar_ext._wire.message_id_data import MessageIdData, encode
 from pulsar_ext.ack.delivery import SentAcks
 from pulsar_ext.ack.groups import AckGroup, Singles
 from pulsar_ext.ack.topics import TopicAcks
@@ -57,8 +55,7 @@ class SilentConnection(RuleBasedStateMachine):
         self.now += 1
         entry, index = message
         self.last[message], self.withdrawn = False, True
-        data = MessageIdData(*entry, batch_index=index, batch_size=SIZES[entry])
-        self.topic.withdraw(deserialize_inner(encode(data)), self.now)
+        self.topic.withdraw(entry, index, SIZES[entry], self.now)
 
     @rule()
     def send(self):

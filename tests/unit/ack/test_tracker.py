@@ -139,7 +139,11 @@ class Tracked(RuleBasedStateMachine):
 
     @invariant()
     def never_more(self):
-        """The broker and `is_duplicate()` know no message that the application did not acknowledge."""
+        """The broker and `is_duplicate()` know no message that the application did not acknowledge.
+
+        No acknowledged entry is above the highest one.
+        """
+        assert all(entry <= self.tracker.highest for entry, _ in self.application)
         assert self.broker.acknowledged <= self.application
         for entry, index in MESSAGES:
             if self.tracker.is_duplicate(entry, index):

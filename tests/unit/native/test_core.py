@@ -133,6 +133,53 @@ def test_copied_message_has_equal_fields(inner):
 
 
 @_used
+@given(st.lists(st.tuples(st.integers(1, 3), st.integers(0, 4), st.integers(1, 3)), max_size=20))
+def test_highest_message_is_above_all_earlier_ones(entries):
+    """A message is the highest if none that was received before has its position or a higher one."""
+    prefetch, places = core.ReceivedBase(), []
+    prefetch.message_class = Received
+    for ledger, entry, size in entries:
+        for inner in in_batch((-1, ledger, entry), size):
+            message, place = prefetch.note(inner), (ledger, entry, inner.message_id().batch_index())
+            assert message._is_highest_ == all(place > one for one in places)
+            assert message.inner is inner
+            places.append(place)
+
+
+@_used
+def test_no_message_is_highest_during_a_wait():
+    """A message received during another thread's wait is not the highest: that thread may get a higher one."""
+    prefetch, (one, other) = core.ReceivedBase(), in_batch((-1, 3, 4), 2)
+    prefetch.message_class = Received
+
+    def wait(millis):
+        if millis:
+            raise pulsar.Timeout
+        assert not prefetch.note(one)._is_highest_
+        return other
+
+    prefetch.native_wait = wait
+    with pytest.raises(pulsar.Timeout):
+        prefetch.wait_noted(1)
+    assert not received(one)._is_highest_
+    message = prefetch.wait_noted(0)
+    assert (message._is_highest_, message.inner) == (True, other)
+
+
+@_used
+def test_prefetch_needs_a_class_of_messages():
+    """A prefetch without a wait, or with another class than one of messages, raises."""
+    prefetch = core.ReceivedBase()
+    with pytest.raises(AttributeError):
+        prefetch.wait_noted(0)
+    with pytest.raises(TypeError):
+        prefetch.note(in_batch((-1, 3, 4))[0])
+    prefetch.message_class = pulsar.Message
+    with pytest.raises(TypeError):
+        prefetch.note(in_batch((-1, 3, 4))[0])
+
+
+@_used
 def test_held_message_can_be_replaced():
     """A message reads the C++ message that was set last, and none after `del`."""
     one, other = in_batch((3, 7, 8), payload=b"data")[0], in_batch((3, 7, 9), payload=b"other")[0]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from pulsar_ext._native.core import IS_USED
+
 
 @pytest.fixture(scope="module")
 def machine(fault_module):
@@ -40,6 +42,7 @@ def test_random_moves_between_receives(machine):
     machine.run_machine(300)
 
 
+@pytest.mark.skipif(not IS_USED, reason="messages are prefetched by the native core only")
 def test_prefetched_messages_know_their_cluster(fault_module):
     """Messages of a consumer reopened on another cluster belong to that cluster."""
     model = fault_module("pairs_model")
