@@ -40,7 +40,7 @@ _CONNECT_SECONDS: Final = 1.0
 _ROUND_TRIP_SECONDS: Final = 15.0
 # A connection alone proves little: another program may have taken the port.
 _ZOOKEEPER_READY: Final = "PrepRequestProcessor (sid:0) started"
-_BOOKIE_READY: Final = "Started component bookie-server"
+_BOOKIE_READY: Final = ("Started component bookie-server", "Started component {component=bookie-server}")
 # A bookie needs room for its own headers around a broker's longest frame.
 _BOOKIE_HEADROOM_BYTES: Final = 10 * 1024
 _HEAPS: Final = {"zookeeper": "96m", "setup": "96m", "bookie": "192m", "broker": "320m"}
@@ -505,7 +505,7 @@ class PulsarCluster(Reachable):
             return self._program(name).has_logged(_ZOOKEEPER_READY) and _accepts(addresses.zookeeper)
         if name in addresses.bookies:
             # A bookie accepts connections before brokers can know it.
-            return self._program(name).has_logged(_BOOKIE_READY)
+            return any(map(self._program(name).has_logged, _BOOKIE_READY))
         url = addresses.admin_url(name)
         return default_namespace_exists(url, self.access) and addresses.broker_id(name) in admin.active_brokers(url)
 
