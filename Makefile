@@ -5,7 +5,7 @@ TOX := $(VENV)/bin/tox
 ARGS ?=
 PART ?=
 
-.PHONY: help test test-all docs through reproduce pipeline pythons clients mutants clean
+.PHONY: help test test-all docs through versions reproduce pipeline pythons clients mutants clean
 
 help:
 	@echo 'make test             lint, types, unit tests, the documents, and each public promise once on real brokers:'
@@ -14,6 +14,7 @@ help:
 	@echo 'make reproduce        each known defect, the official client beside pulsar_ext: 6 minutes'
 	@echo 'make docs             the site, in .site/html'
 	@echo 'make through ARGS=mtls       every family of integration tests with mutual TLS; ARGS=cluster: on a cluster'
+	@echo 'make versions         the client on each other supported version of Pulsar: hours; ARGS=4.0.7: on one'
 	@echo 'make pipeline         archive a topic with Spark, replay it, and compare'
 	@echo 'make pythons          unit and client tests on Python 3.11 to 3.14'
 	@echo 'make clients ARGS=3.13.0      unit and core tests with that pulsar-client, or with the wheel at a path'
@@ -31,6 +32,9 @@ test-all: $(if $(PART),,test) $(VENV)/ready
 
 docs: $(VENV)/ready
 	$(TOX) run -q -e suite -- docs $(ARGS)
+
+versions: $(VENV)/ready
+	$(TOX) run -q -e suite -- versions $(ARGS)
 
 reproduce pipeline through mutants: $(VENV)/ready
 	$(TOX) run -q -e $@ -- $(ARGS)

@@ -26,20 +26,18 @@ import sys
 import tempfile
 import zipfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from docker.errors import BuildError, DockerException
 from filelock import FileLock
 
 from pulsar_ext.errors import BrokerStartError, InvalidUse
 from pulsar_ext.testing.image import connect_engine, is_present
-from pulsar_ext.testing.jars import cache_root, ensure_jars
+from pulsar_ext.testing.jars import cache_root, ensure_jars, find_java, oldest_java
 from pulsar_ext.testing.profiles import PULSAR_VERSION, VARIABLE, broker_settings, choose_version, standalone_conf
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from testcontainers.core.docker_client import DockerClient
 
 SOURCE: Path = Path(__file__).parent
 """Directory with the Dockerfile."""
@@ -133,13 +131,13 @@ def local_tag(machine: str, version: str = PULSAR_VERSION, base_image: str | Non
     return f"{_REPOSITORY}:{version}-{digest.hexdigest()[:_DIGITS]}"
 
 
-def machine_of(engine: DockerClient) -> str:
+def machine_of(engine: Any) -> str:
     """Return the engine's machine, `x86_64` or another name of `uname -m`."""
-    return str(engine.client.info()["Architecture"])
+    return str(engine.info()["Architecture"])
 
 
 def build_image(
-    engine: DockerClient,
+    engine: Any,
     version: str = PULSAR_VERSION,
     *,
     base_image: str | None = None,
@@ -156,7 +154,7 @@ def build_image(
         root.mkdir(parents=True, exist_ok=True)
         with FileLock(root / "image.lock"):
             if not is_present(engine, tag):
-                _build(engine, tag, version, base_image or _make_base(engine, report), machine, report)
+                _build(engine, tag, version, base_image or _make_base(engine, version, report), machine, report)
     except OSError as error:
         raise BrokerStartError(
             f"cannot build {tag} ({error}); set PULSAR_EXT_CACHE to replace the cache {root}"
@@ -164,9 +162,9 @@ def build_image(
     return tag
 
 
-def build_problem() -> str | None:
+def build_problem(version: str = PULSAR_VERSION) -> str | None:
     """Return why no base image can be made here and what to do about it, or None if one can."""
-    if _base_archive().is_file():
+    if _base_archive(version).is_file():
         return None
     if shutil.which("debootstrap") is None:
         problem = "debootstrap is not installed (on Debian: apt-get install debootstrap)"
@@ -211,53 +209,60 @@ def _image_conf() -> str:
     return standalone_conf(broker_settings(bind_address="0.0.0.0"))  # noqa: S104  # inside a container
 
 
-def _build(
-    engine: DockerClient, tag: str, version: str, base: str, machine: str, report: Callable[[str], None]
-) -> None:
+def _build(engine: Any, tag: str, version: str, base: str, machine: str, report: Callable[[str], None]) -> None:
     with tempfile.TemporaryDirectory(prefix="pulsar-ext-") as scratch:
         context = Path(scratch, "context")
         write_context(context, machine, version, report=report)
         report(f"building {tag}")
         arguments = {"BASE_IMAGE": base, "PULSAR_VERSION": version}
         try:
-            engine.client.images.build(path=str(context), tag=tag, buildargs=arguments, rm=True, forcerm=True)
+            engine.images.build(path=str(context), tag=tag, buildargs=arguments, rm=True, forcerm=True)
         except (BuildError, DockerException) as error:
             raise BrokerStartError(f"the engine could not build {tag} on {base}: {error}") from error
 
 
-def _make_base(engine: DockerClient, report: Callable[[str], None]) -> str:
-    archive = _base_archive()
+def _make_base(engine: Any, version: str, report: Callable[[str], None]) -> str:
+    archive = _base_archive(version)
     digest = archive.stem.removeprefix("rootfs-")
     base = f"{_BASE_REPOSITORY}:{digest}"
     if not is_present(engine, base):
         if not archive.is_file():
-            _run_debootstrap(SOURCE / "rootfs", archive, report)
+            _run_debootstrap(version, archive, report)
         report(f"importing {base}")
-        engine.client.api.import_image_from_file(str(archive), repository=_BASE_REPOSITORY, tag=digest)
+        engine.api.import_image_from_file(str(archive), repository=_BASE_REPOSITORY, tag=digest)
     return base
 
 
-def _base_archive() -> Path:
-    script = SOURCE / "rootfs"
-    digest = hashlib.sha256(script.read_bytes() + os.uname().machine.encode()).hexdigest()[:_DIGITS]
-    return cache_root() / f"rootfs-{digest}.tar"
+def _base_archive(version: str) -> Path:
+    parts = "\n".join([os.uname().machine, *_own_jdk(version)])
+    digest = hashlib.sha256((SOURCE / "rootfs").read_bytes() + parts.encode()).hexdigest()[:_DIGITS]
+    return cache_root() / f"rootfs-java{oldest_java(version)}-{digest}.tar"
 
 
-def _run_debootstrap(script: Path, archive: Path, report: Callable[[str], None]) -> None:
-    if problem := build_problem():
+def _own_jdk(version: str) -> list[str]:
+    """Return the JDK of this machine for the image of a version; empty if Debian's is new enough."""
+    return [] if oldest_java(version) == oldest_java(None) else [str(find_java(version).resolve().parents[1])]
+
+
+def _run_debootstrap(version: str, archive: Path, report: Callable[[str], None]) -> None:
+    if problem := build_problem(version):
         raise BrokerStartError(problem)
     report("making a base image with debootstrap, about a minute")
     log = archive.with_suffix(".log")
     with log.open("w+") as output:
         status = subprocess.run(
-            ["bash", str(script), str(archive)], stdin=subprocess.DEVNULL, stdout=output, stderr=output, check=False
+            ["bash", str(SOURCE / "rootfs"), str(archive), *_own_jdk(version)],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            check=False,
         )
         output.seek(0)
         last = output.read().splitlines()[-10:]
     if status.returncode != 0:
         raise BrokerStartError("\n".join([f"debootstrap could not make a base image; the end of {log}:", *last]))
     # Archives of earlier versions of the script are of no use.
-    for old in archive.parent.glob("rootfs-*"):
+    for old in archive.parent.glob(f"rootfs-java{oldest_java(version)}-*"):
         if old not in (archive, log):
             old.unlink()
 
@@ -268,7 +273,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--pulsar-version", help=f"of the broker (default: {VARIABLE}, else {PULSAR_VERSION})")
     commands = parser.add_subparsers(dest="command", required=True)
     build = commands.add_parser("build", help="build the image if the engine lacks it, and print its name")
-    build.add_argument("--base-image", help="bash and Java 17 or newer; by default one is made with debootstrap")
+    build.add_argument("--base-image", help="bash and a Java for the broker; by default one is made with debootstrap")
     context = commands.add_parser("context", help="write the context for `docker build`")
     context.add_argument("directory", type=Path, help="new or empty")
     context.add_argument("--machine", default=os.uname().machine, help="x86_64 or aarch64 (default: this one)")

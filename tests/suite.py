@@ -2,6 +2,7 @@
 
 python tests/suite.py                     # types, docs, unit, core, pure
 python tests/suite.py rest --part 3/10    # the rest; arguments after the steps are passed to the last one
+python tests/suite.py versions 4.0.7      # the client on this version of Pulsar; without one, on each other version
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
+from pulsar_ext.testing.profiles import OTHER_VERSIONS, VARIABLE
 from pulsar_ext.testing.rpc import PoolServer
 from pulsar_ext.testing.shared import Pool
 
@@ -92,18 +94,31 @@ STEPS = {
         [*_FETCH, ["pytest", "tests/integration", "--tier", "rest", *_ON_BROKERS]],
     ),
 }
+STEPS |= {
+    version: Step(
+        f"the client on Pulsar {version}",
+        60,
+        [*_FETCH, ["python", "tests/integration/through.py", version, "--update"]],
+        {VARIABLE: version, "PULSAR_EXT_BACKEND": _BACKEND},
+    )
+    for version in OTHER_VERSIONS
+}
 REPORTS = "build/reports"
 """Directory of pytest's reports in JUnit's format."""
 DEFAULT = ["types", "docs", "unit", "core", "pure"]
+_VERSIONS = "versions"
+"""Name of the steps for the other versions together."""
 
 
 def main(arguments: list[str]) -> int:
     """Run the steps that the first arguments name; return the number of failed ones."""
     # A background job has SIGINT ignored, and tests of Ctrl-C would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    named = [*itertools.takewhile(STEPS.__contains__, arguments)]
+    named = [*itertools.takewhile({*STEPS, _VERSIONS}.__contains__, arguments)]
     options = arguments[len(named) :]
-    steps = named or DEFAULT
+    if named == [_VERSIONS]:
+        named += OTHER_VERSIONS
+    steps = [name for name in named if name != _VERSIONS] or DEFAULT
     console, rows, beside, start = Console(), [], {}, time.monotonic()
     with _brokers(console) as shared:
         for number, name in enumerate(steps, 1):
@@ -116,8 +131,9 @@ def main(arguments: list[str]) -> int:
                 continue
             failed = False
             for command in step.commands:
-                extra = ["--junitxml", f"{REPORTS}/{name}.xml", *(options if number == len(steps) else ())]
-                extra = extra if command[0] == "pytest" else []
+                extra = ["--junitxml", f"{REPORTS}/{name}.xml"] if command[0] == "pytest" else []
+                if number == len(steps) and command not in _FETCH:
+                    extra += options
                 environment = {**os.environ, **shared, **step.environment}
                 failed |= subprocess.run([*command, *extra], env=environment, check=False).returncode != 0
             rows.append((name, "failed" if failed else "passed", f"{time.monotonic() - begun:.0f} s"))

@@ -101,13 +101,12 @@ def fetch(*, version: Version = None) -> None:
         version: Version of Pulsar to fetch. The default is the version that this library is tested with.
     """
     with MissingExtra.named("testing", "pulsar-ext broker"):
-        from pulsar_ext.testing.jars import ensure_jars, find_java  # noqa: PLC0415  # loaded only by this command
+        from pulsar_ext.testing.java_program import Java  # noqa: PLC0415  # loaded only by this command
         from pulsar_ext.testing.process import make_archive  # noqa: PLC0415  # loaded only by this command
 
     console = Console(highlight=False)
     with console.status("checking the jars") as status:
-        find_java()
-        jars = ensure_jars(status.update if console.is_terminal else console.print, version)
+        jars = Java.find(status.update if console.is_terminal else console.print, version).jars
         status.update("starting a broker once, to archive its classes")
         archive = make_archive(version)
     console.print(f"jars in {jars}: {len(list(jars.glob('*.jar')))}", markup=False)

@@ -69,7 +69,7 @@ def docker_problem(report: Callable[[str], None] = lambda _: None, version: str 
     except ImportError as error:
         return f"a Python package is missing ({error}): run pip install 'pulsar-ext[testing]'"
     try:
-        connect_engine(timeout=_ENGINE_SECONDS).client.close()
+        connect_engine(timeout=_ENGINE_SECONDS).close()
         choose_image(report=report, version=version)
     except BrokerStartError as error:
         return str(error)
@@ -81,7 +81,7 @@ def process_problem(version: str | None = None) -> str | None:
     try:
         from .jars import cached_jars, find_damage, find_java  # noqa: PLC0415  # needs the extra
 
-        find_java()
+        find_java(choose_version(version))
     except ImportError as error:
         return f"a Python package is missing ({error}): run pip install 'pulsar-ext[testing]'"
     except BrokerStartError as error:

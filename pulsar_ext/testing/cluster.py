@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 import socket
 import time
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
 from pulsar_ext.errors import BrokerStartError, InvalidUse
 
@@ -40,7 +40,7 @@ _CONNECT_SECONDS: Final = 1.0
 _ROUND_TRIP_SECONDS: Final = 15.0
 # A connection alone proves little: another program may have taken the port.
 _ZOOKEEPER_READY: Final = "PrepRequestProcessor (sid:0) started"
-_BOOKIE_READY: Final = "Started component bookie-server"
+_BOOKIE_READY: Final = ("Started component bookie-server", "Started component {component=bookie-server}")
 # A bookie needs room for its own headers around a broker's longest frame.
 _BOOKIE_HEADROOM_BYTES: Final = 10 * 1024
 _HEAPS: Final = {"zookeeper": "96m", "setup": "96m", "bookie": "192m", "broker": "320m"}
@@ -50,180 +50,13 @@ _MAINS: Final = {
     "bookie": ("org.apache.bookkeeper.server.Main", "--conf"),
     "broker": ("org.apache.pulsar.PulsarBrokerStarter", "--broker-conf"),
 }
-_ZOOKEEPER_OPTIONS: Final = (
+_OPTIONS: Final = {
     # A killed ZooKeeper's writes are in the page cache; only a power cut would need the sync.
-    "-Dzookeeper.forceSync=no",
-    "-Dzookeeper.preAllocSize=1024",
-)
-
-
-class ClusterParts:
-    """Parts of one cluster, with their own ports and directories; `discard()` removes them."""
-
-    def __init__(
-        self,
-        runtime: ProcessRuntime | ContainerRuntime,
-        addresses: Addresses,
-        version: str,
-        profile: Profile,
-        settings: Mapping[str, object],
-        options: Sequence[str],
-        seconds: float,
-    ) -> None:
-        self.addresses = addresses
-        self._runtime, self._profile, self._options, self._seconds = runtime, profile, options, seconds
-        self._version = version
-        self._extra_settings = settings
-        self._identity = Identity.make(profile)
-        self._identity.write(runtime.home)
-        self._settings: dict[str, dict[str, str]] = {}
-        self.proxies: dict[str, FaultProxy] = {}
-        self.stores: dict[str, FaultProxy] = {}
-        self._proxy_lost_a_port = False
-
-    @property
-    def access(self) -> Access:
-        """Credentials and trusted certificates of a client."""
-        return self._identity.access(self._runtime.home)
-
-    @property
-    def network(self) -> str | None:
-        """Name of the parts' own Docker network, or None."""
-        return self._runtime.network
-
-    def program(self, name: str) -> JavaProgram | ContainerProgram:
-        """Return a part."""
-        if name not in self.addresses.parts:
-            raise InvalidUse(f"the cluster has no part {name!r}; it has {', '.join(self.addresses.parts)}")
-        return self._runtime.part(name)
-
-    def running(self, names: Iterable[str]) -> list[str]:
-        """Return those of the named parts that are alive."""
-        return [name for name in names if self.program(name).is_running()]
-
-    def launch(self, name: str) -> None:
-        """Start a part on its existing data and port, if any, and return without waiting for it."""
-        self._run(name, [], standalone_conf(self._settings[name]))
-
-    def bring_up(self) -> None:
-        """Start all parts for the first time, with the proxies between them, and return when they are ready."""
-        addresses = self.addresses
-        self._runtime.open()
-        self._settings = self._make_settings()
-        stores = self._runtime.layout.stores
-        for name, ports in addresses.brokers.items():
-            self.proxies[name] = self._proxy(name, ports.proxied, HOST, ports.proxy, addresses.scheme)
-            self.stores[name] = self._proxy(name, addresses.zookeeper, stores, ports.store)
-        self.launch(ZOOKEEPER)
-        # The set-up's Java machine starts while ZooKeeper does, and then waits for it.
-        self._launch_set_up()
-        self.wait_until_ready([ZOOKEEPER])
-        if self._runtime.part(SETUP).finish(self._seconds) != 0:
-            self._launch_set_up()  # ZooKeeper may have accepted its connection too early to answer
-            if self._runtime.part(SETUP).finish(self._seconds) != 0:
-                raise self._error(SETUP, "its metadata could not be written")
-        rest = [name for name in addresses.parts if name != ZOOKEEPER]
-        for name in rest:
-            self.launch(name)
-        self.wait_until_ready(rest)
-
-    def wait_until_ready(self, names: Iterable[str]) -> None:
-        """Wait until each part is ready and, if no other part is down, until a message passes."""
-        deadline = time.monotonic() + self._seconds
-        chosen = list(names)
-        with ClusterAdmin(self.access) as admin:
-            for name in chosen:
-                while not self._is_ready(admin, name):
-                    if self.program(name).has_lost_a_port():
-                        # Without its admin port a broker runs on, and would never become ready.
-                        self.program(name).kill()
-                        raise self._error(name, "another program took one of its ports during its start")
-                    if not self.program(name).is_running():
-                        raise self._error(name, "it exited during its start")
-                    if time.monotonic() > deadline:
-                        raise self._error(name, f"it was not ready in {self._seconds:.0f} s")
-                    time.sleep(_POLL_SECONDS)
-        if len(self.running(self.addresses.parts)) < len(self.addresses.parts):
-            return
-        # A broker that does not know a bookie yet rejects a first topic, and the client may wait forever.
-        while failure := round_trip(self.addresses.service_url, self.access, timeout=_ROUND_TRIP_SECONDS):
-            if time.monotonic() > deadline:
-                raise self._error(chosen[-1], f"a message was not received: {failure}")
-
-    def any_admin_url(self) -> str:
-        """Return the admin URL of a running broker."""
-        for name in self.running(self.addresses.brokers):
-            return self.addresses.admin_url(name)
-        raise BrokerStartError("no broker of the cluster is running; restart one")
-
-    def lost_a_port(self) -> bool:
-        """Return True if a part or a proxy could not start because its port was taken."""
-        return self._proxy_lost_a_port or self._runtime.lost_a_port()
-
-    def discard(self) -> None:
-        """Kill all parts, and remove their data and logs."""
-        self._runtime.close()
-        for proxy in (*self.proxies.values(), *self.stores.values()):
-            proxy.close()
-        self._identity.close()
-
-    def _proxy(self, name: str, target: int, host: str, port: int, scheme: str = "pulsar") -> FaultProxy:
-        try:
-            return FaultProxy(HOST, target, port=port, host=host, scheme=scheme)
-        except OSError as error:
-            self._proxy_lost_a_port = True
-            raise self._error(name, f"its proxy cannot listen on {host}:{port} ({error})") from error
-
-    def _make_settings(self) -> dict[str, dict[str, str]]:
-        addresses, runtime = self.addresses, self._runtime
-        own = self._identity.settings(runtime.secrets)
-        settings = {
-            name: broker_conf(name, addresses, self._profile, self._extra_settings, runtime.layout) | own
-            for name in addresses.brokers
-        }
-        frame = max(int(one["nettyMaxFrameSizeBytes"]) for one in settings.values()) + _BOOKIE_HEADROOM_BYTES
-        for name in addresses.bookies:
-            settings[name] = bookie_conf(name, addresses, runtime.data(name), frame, runtime.layout)
-        settings[ZOOKEEPER] = zookeeper_conf(addresses.zookeeper, runtime.data(ZOOKEEPER), runtime.layout)
-        return settings
-
-    def _launch_set_up(self) -> None:
-        """Start the program that writes the cluster's first metadata: cluster, public namespace, and bookies' root."""
-        store = f"zk:{self._runtime.layout.host(ZOOKEEPER)}:{self.addresses.zookeeper}"
-        admin_url, service_url = self.addresses.admin_urls[0], self.addresses.service_url
-        arguments = {
-            "--cluster": CLUSTER,
-            "--metadata-store": store,
-            "--configuration-metadata-store": store,
-            # Both are required even if nothing listens without TLS.
-            "--web-service-url": admin_url.replace("https:", "http:"),
-            "--broker-service-url": service_url.replace("pulsar+ssl:", "pulsar:"),
-            # For BookKeeper's table service, which brokers do not use.
-            "--initial-num-stream-storage-containers": "0",
-        }
-        if self.addresses.tls:
-            arguments |= {"--web-service-url-tls": admin_url, "--broker-service-url-tls": service_url}
-        self._run(SETUP, [text for pair in arguments.items() for text in pair])
-
-    def _run(self, name: str, arguments: Sequence[str], settings: str | None = None) -> None:
-        kind = name.partition("-")[0]
-        main, *flags = _MAINS[kind]
-        options = [*(_ZOOKEEPER_OPTIONS if name == ZOOKEEPER else ()), *self._options]
-        self._runtime.launch(name, Command(main, [*flags, *arguments], settings, _HEAPS[kind], options))
-
-    def _is_ready(self, admin: ClusterAdmin, name: str) -> bool:
-        addresses = self.addresses
-        if name == ZOOKEEPER:
-            return self.program(name).has_logged(_ZOOKEEPER_READY) and _accepts(addresses.zookeeper)
-        if name in addresses.bookies:
-            # A bookie accepts connections before brokers can know it.
-            return self.program(name).has_logged(_BOOKIE_READY)
-        url = addresses.admin_url(name)
-        return default_namespace_exists(url, self.access) and addresses.broker_id(name) in admin.active_brokers(url)
-
-    def _error(self, name: str, reason: str) -> BrokerStartError:
-        what = f"no Pulsar {self._version} cluster (profile {self._profile.name}), {name}"
-        return start_error(what, reason, tail_of(self._runtime.part(name).log_text()))
+    "zookeeper": ("-Dzookeeper.forceSync=no", "-Dzookeeper.preAllocSize=1024"),
+    # The bookie of Pulsar 5 does not accept the loopback's IPv6 address as its own.
+    "bookie": ("-Djava.net.preferIPv4Stack=true",),
+}
+_LAUNCHES: Final = 3
 
 
 def _accepts(port: int) -> bool:
@@ -234,7 +67,15 @@ def _accepts(port: int) -> bool:
     return True
 
 
-_LAUNCHES: Final = 3
+class _State(NamedTuple):
+    """Ports, programs, secrets and proxies of a cluster, from its start to its stop."""
+
+    addresses: Addresses
+    runtime: ProcessRuntime | ContainerRuntime
+    identity: Identity
+    proxies: dict[str, FaultProxy]
+    stores: dict[str, FaultProxy]
+    confs: dict[str, dict[str, str]]
 
 
 class PulsarCluster(Reachable):
@@ -287,10 +128,11 @@ class PulsarCluster(Reachable):
         self._version = choose_version(version)
         # Raises for bad settings here instead of at the start.
         broker_conf("broker-1", Addresses.choose(brokers, bookies), self._profile, self._settings)
-        self._parts: ClusterParts | None = None
+        self._state: _State | None = None
+        self._proxy_lost_a_port = False
 
     def __repr__(self) -> str:
-        running = self._parts.running(self.parts) if self._parts is not None else []
+        running = self._running(self.parts) if self._state is not None else []
         return f"<PulsarCluster {self._profile.name!r}, running: {', '.join(running) or 'nothing'}>"
 
     # -- addresses ---------------------------------------------------------------------------------------------------
@@ -313,7 +155,7 @@ class PulsarCluster(Reachable):
     @property
     def network(self) -> str | None:
         """Name of the Docker network of the cluster's containers; None for processes."""
-        return self._started.network
+        return self._started.runtime.network
 
     @property
     def admin_urls(self) -> list[str]:
@@ -328,7 +170,7 @@ class PulsarCluster(Reachable):
     @property
     def access(self) -> Access:
         """The superuser's credentials, and the trusted certificates."""
-        return self._started.access
+        return self._started.identity.access(self._started.runtime.home)
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -362,22 +204,22 @@ class PulsarCluster(Reachable):
 
     def is_running(self, name: str | None = None) -> bool:
         """Return True if the part is alive; without a name, if all parts are."""
-        if self._parts is None:
+        if self._state is None:
             return False
         names = self.parts if name is None else (name,)
-        return self._parts.running(names) == list(names)
+        return self._running(names) == list(names)
 
     def pid(self, name: str) -> int | None:
         """Return the id of the part's process on its machine; None if it is not running."""
-        return self._started.program(name).pid
+        return self._program(name).pid
 
     def log_offset(self, name: str) -> int:
         """Return the current end of the part's log, as an opaque number for `log_text`."""
-        return self._started.program(name).log_offset()
+        return self._program(name).log_offset()
 
     def log_text(self, name: str, since: int = 0) -> str:
         """Return the part's log from an offset on, all of it by default."""
-        return self._started.program(name).log_text(since)
+        return self._program(name).log_text(since)
 
     @property
     def version(self) -> str:
@@ -395,45 +237,46 @@ class PulsarCluster(Reachable):
     # -- start and stop ----------------------------------------------------------------------------------------------
 
     def _is_started(self) -> bool:
-        return self._parts is not None
+        return self._state is not None
 
     def _start(self) -> None:
         for attempts_left in reversed(range(_LAUNCHES)):
             runtime_class = self._runtime_class()
+            identity = Identity.make(self._profile)
             addresses = Addresses.choose(*self._counts, tls=self._profile.tls, detours=runtime_class.has_detours)
             runtime = runtime_class(self._report, self._version, addresses)
-            options = (self._version, self._profile, self._settings, self._java_options, self._start_timeout)
-            parts = ClusterParts(runtime, addresses, *options)
+            self._state = _State(addresses, runtime, identity, {}, {}, {})
+            self._proxy_lost_a_port = False
             try:
-                parts.bring_up()
-            except BaseException as error:
-                may_repeat = isinstance(error, BrokerStartError) and parts.lost_a_port()
-                parts.discard()
-                if not (attempts_left and may_repeat):
+                self._bring_up()
+            except BrokerStartError:
+                if not attempts_left or not (self._proxy_lost_a_port or runtime.lost_a_port()):
                     raise
+                self.stop()
             else:
-                self._parts = parts
                 return
 
     def stop(self) -> None:
         """Stop all parts and remove their files; a second call does nothing."""
-        parts, self._parts = self._parts, None
-        if parts is not None:
-            parts.discard()
+        state, self._state = self._state, None
+        if state is not None:
+            state.runtime.close()
+            for proxy in (*state.proxies.values(), *state.stores.values()):
+                proxy.close()
+            state.identity.close()
 
     def kill(self, *names: str) -> None:
         """Kill parts with SIGKILL, as crashes would; their data and ports stay for `restart()`."""
-        for program in [self._started.program(name) for name in names]:
+        for program in [self._program(name) for name in names]:
             program.kill()
 
     def restart(self, *names: str) -> None:
         """Start parts again in parallel on their data and ports, after stopping the running ones cleanly."""
-        parts = self._started
-        for program in [parts.program(name) for name in names]:
+        for program in [self._program(name) for name in names]:
             program.halt()
         for name in names:
-            parts.launch(name)
-        parts.wait_until_ready(names)
+            self._launch(name)
+        self._wait_until_ready(names)
 
     def roll(self, *names: str) -> None:
         """Restart parts one after another, each ready before the next; brokers are drained first.
@@ -441,9 +284,9 @@ class PulsarCluster(Reachable):
         Without names: all bookies, then all brokers.
         """
         chosen = names or (*self.bookies, *self.brokers)
-        self._started.running(chosen)  # raises for unknown names before any part is stopped
+        self._running(chosen)  # raises for unknown names before any part is stopped
         for name in chosen:
-            if name in self._started.running(self.brokers) and self._others(name):
+            if name in self._running(self.brokers) and self._others(name):
                 self.drain(name)
             self.restart(name)
 
@@ -453,8 +296,8 @@ class PulsarCluster(Reachable):
             proxy.heal()
         for name in self.parts:
             if not self.is_running(name):
-                self._started.launch(name)
-        self._started.wait_until_ready(self.parts)
+                self._launch(name)
+        self._wait_until_ready(self.parts)
 
     # -- ownership ---------------------------------------------------------------------------------------------------
 
@@ -470,7 +313,7 @@ class PulsarCluster(Reachable):
         with ClusterAdmin(self.access) as admin:
 
             def step() -> str | None:
-                url = self._started.any_admin_url()
+                url = self._any_admin_url()
                 if self._owner(admin, topic) == to:
                     return to
                 admin.unload(url, admin.bundle(url, topic), target)
@@ -507,36 +350,36 @@ class PulsarCluster(Reachable):
         """
         self._store_of(name).accept()
         try:
-            self._started.wait_until_ready([name])
+            self._wait_until_ready([name])
         except BrokerStartError:
             if self.is_running(name):
                 raise
             self.restart(name)
 
     def _runtime_class(self) -> type[ProcessRuntime | ContainerRuntime]:
-        if choose_backend(self._backend, self._report).backend == "docker":
+        if choose_backend(self._backend, self._report, self._version).backend == "docker":
             from .cluster_containers import ContainerRuntime  # noqa: PLC0415  # docker is loaded only if it is used
 
             return ContainerRuntime
         return ProcessRuntime
 
     @property
-    def _started(self) -> ClusterParts:
-        if self._parts is None:
+    def _started(self) -> _State:
+        if self._state is None:
             raise BrokerStartError("the cluster has no address before it is started")
-        return self._parts
+        return self._state
 
     def _owner(self, admin: ClusterAdmin, topic: str) -> str:
-        return self._started.addresses.broker_at(admin.owner(self._started.any_admin_url(), topic))
+        return self._started.addresses.broker_at(admin.owner(self._any_admin_url(), topic))
 
     def _others(self, name: str) -> list[str]:
         """Return the other running brokers."""
-        return [other for other in self._started.running(self.brokers) if other != name]
+        return [other for other in self._running(self.brokers) if other != name]
 
     def _running_broker(self, name: str) -> str:
         """Return the name if it is a running broker's, else raise."""
         if name not in self.brokers or not self.is_running(name):
-            running = ", ".join(self._started.running(self.brokers))
+            running = ", ".join(self._running(self.brokers))
             raise InvalidUse(f"{name!r} is not a running broker; running: {running or 'none'}")
         return name
 
@@ -544,6 +387,131 @@ class PulsarCluster(Reachable):
         if name not in self.stores:
             raise InvalidUse(f"unknown broker {name!r}; choose one of: {', '.join(self.brokers)}")
         return self.stores[name]
+
+    # -- parts -------------------------------------------------------------------------------------------------------
+
+    def _program(self, name: str) -> JavaProgram | ContainerProgram:
+        if name not in self.parts:
+            raise InvalidUse(f"the cluster has no part {name!r}; it has {', '.join(self.parts)}")
+        return self._started.runtime.part(name)
+
+    def _running(self, names: Iterable[str]) -> list[str]:
+        """Return those of the named parts that are alive."""
+        return [name for name in names if self._program(name).is_running()]
+
+    def _launch(self, name: str) -> None:
+        """Start a part on its existing data and port, if any, and return without waiting for it."""
+        self._run(name, [], standalone_conf(self._started.confs[name]))
+
+    def _bring_up(self) -> None:
+        """Start all parts for the first time, with the proxies between them, and return when they are ready."""
+        addresses, runtime = self._started.addresses, self._started.runtime
+        runtime.open()
+        self._started.confs.update(self._make_settings())
+        stores = runtime.layout.stores
+        for name, ports in addresses.brokers.items():
+            self._started.proxies[name] = self._proxy(name, ports.proxied, HOST, ports.proxy, addresses.scheme)
+            self._started.stores[name] = self._proxy(name, addresses.zookeeper, stores, ports.store)
+        self._launch(ZOOKEEPER)
+        # The set-up's Java machine starts while ZooKeeper does, and then waits for it.
+        self._launch_set_up()
+        self._wait_until_ready([ZOOKEEPER])
+        if runtime.part(SETUP).finish(self._start_timeout) != 0:
+            self._launch_set_up()  # ZooKeeper may have accepted its connection too early to answer
+            if runtime.part(SETUP).finish(self._start_timeout) != 0:
+                raise self._error(SETUP, "its metadata could not be written")
+        rest = [name for name in addresses.parts if name != ZOOKEEPER]
+        for name in rest:
+            self._launch(name)
+        self._wait_until_ready(rest)
+
+    def _wait_until_ready(self, names: Iterable[str]) -> None:
+        """Wait until each part is ready and, if no other part is down, until a message passes."""
+        deadline = time.monotonic() + self._start_timeout
+        chosen = list(names)
+        with ClusterAdmin(self.access) as admin:
+            for name in chosen:
+                while not self._is_ready(admin, name):
+                    if self._program(name).has_lost_a_port():
+                        # Without its admin port a broker runs on, and would never become ready.
+                        self._program(name).kill()
+                        raise self._error(name, "another program took one of its ports during its start")
+                    if not self._program(name).is_running():
+                        raise self._error(name, "it exited during its start")
+                    if time.monotonic() > deadline:
+                        raise self._error(name, f"it was not ready in {self._start_timeout:.0f} s")
+                    time.sleep(_POLL_SECONDS)
+        if not self.is_running():
+            return
+        # A broker that does not know a bookie yet rejects a first topic, and the client may wait forever.
+        while failure := round_trip(self.service_url, self.access, timeout=_ROUND_TRIP_SECONDS):
+            if time.monotonic() > deadline:
+                raise self._error(chosen[-1], f"a message was not received: {failure}")
+
+    def _any_admin_url(self) -> str:
+        """Return the admin URL of a running broker."""
+        for name in self._running(self.brokers):
+            return self._started.addresses.admin_url(name)
+        raise BrokerStartError("no broker of the cluster is running; restart one")
+
+    def _proxy(self, name: str, target: int, host: str, port: int, scheme: str = "pulsar") -> FaultProxy:
+        try:
+            return FaultProxy(HOST, target, port=port, host=host, scheme=scheme)
+        except OSError as error:
+            self._proxy_lost_a_port = True
+            raise self._error(name, f"its proxy cannot listen on {host}:{port} ({error})") from error
+
+    def _make_settings(self) -> dict[str, dict[str, str]]:
+        addresses, runtime = self._started.addresses, self._started.runtime
+        own = self._started.identity.settings(runtime.secrets)
+        settings = {
+            name: broker_conf(name, addresses, self._profile, self._settings, runtime.layout) | own
+            for name in addresses.brokers
+        }
+        frame = max(int(one["nettyMaxFrameSizeBytes"]) for one in settings.values()) + _BOOKIE_HEADROOM_BYTES
+        for name in addresses.bookies:
+            settings[name] = bookie_conf(name, addresses, runtime.data(name), frame, runtime.layout)
+        settings[ZOOKEEPER] = zookeeper_conf(addresses.zookeeper, runtime.data(ZOOKEEPER), runtime.layout)
+        return settings
+
+    def _launch_set_up(self) -> None:
+        """Start the program that writes the cluster's first metadata: cluster, public namespace, and bookies' root."""
+        addresses = self._started.addresses
+        store = f"zk:{self._started.runtime.layout.host(ZOOKEEPER)}:{addresses.zookeeper}"
+        admin_url, service_url = self.admin_url, self.service_url
+        arguments = {
+            "--cluster": CLUSTER,
+            "--metadata-store": store,
+            "--configuration-metadata-store": store,
+            # Both are required even if nothing listens without TLS.
+            "--web-service-url": admin_url.replace("https:", "http:"),
+            "--broker-service-url": service_url.replace("pulsar+ssl:", "pulsar:"),
+            # For BookKeeper's table service, which brokers do not use.
+            "--initial-num-stream-storage-containers": "0",
+        }
+        if addresses.tls:
+            arguments |= {"--web-service-url-tls": admin_url, "--broker-service-url-tls": service_url}
+        self._run(SETUP, [text for pair in arguments.items() for text in pair])
+
+    def _run(self, name: str, arguments: Sequence[str], settings: str | None = None) -> None:
+        kind = name.partition("-")[0]
+        main, *flags = _MAINS[kind]
+        options = [*_OPTIONS.get(kind, ()), *self._java_options]
+        self._started.runtime.launch(name, Command(main, [*flags, *arguments], settings, _HEAPS[kind], options))
+
+    def _is_ready(self, admin: ClusterAdmin, name: str) -> bool:
+        addresses = self._started.addresses
+        if name == ZOOKEEPER:
+            return self._program(name).has_logged(_ZOOKEEPER_READY) and _accepts(addresses.zookeeper)
+        if name in addresses.bookies:
+            # A bookie accepts connections before brokers can know it.
+            return any(map(self._program(name).has_logged, _BOOKIE_READY))
+        url = addresses.admin_url(name)
+        return default_namespace_exists(url, self.access) and addresses.broker_id(name) in admin.active_brokers(url)
+
+    def _error(self, name: str, reason: str) -> BrokerStartError:
+        what = f"no Pulsar {self._version} cluster (profile {self._profile.name}), {name}"
+        return start_error(what, reason, tail_of(self._started.runtime.part(name).log_text()))
 
 
 class ClusterBroker(Broker):

@@ -69,7 +69,6 @@ class ProcessRuntime:
             self._java,
             command.main,
             [*command.arguments, *conf],
-            unpacked=self.home / name / "tmp",
             heap=command.heap,
             options=command.options,
         )

@@ -19,7 +19,7 @@ import tempfile
 import time
 import uuid
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, Self, TypeAlias
 
 from docker.errors import APIError, DockerException, NotFound  # type: ignore[import-not-found]  # mypy sees docker/
 from requests.exceptions import RequestException
@@ -44,19 +44,8 @@ _USER: Final = 10_000
 _PORT_MARKS: Final = ("port is already allocated", "address already in use")
 
 
-class EngineContainer(Protocol):
-    """Container of docker's Python client, whose package has no types here."""
-
-    attrs: dict[str, dict[str, int]]
-    id: str
-    status: str
-    start: Callable[[], None]
-    reload: Callable[[], None]
-    kill: Callable[[], None]
-    wait: Callable[[], object]
-    stop: Callable[..., None]
-    logs: Callable[..., bytes]
-    put_archive: Callable[[str, bytes], bool]
+EngineContainer: TypeAlias = Any
+"""Container of docker's Python client, whose package has no types here."""
 
 
 class ContainerProgram:
@@ -82,7 +71,7 @@ class ContainerProgram:
         with contextlib.suppress(NotFound):
             if self.container is not None:
                 self.container.reload()
-                return self.container.status == "running"
+                return bool(self.container.status == "running")
         return False
 
     def log_offset(self) -> int:
@@ -93,7 +82,7 @@ class ContainerProgram:
         """Return its log from that time on, all of it by default; empty if it was removed."""
         with contextlib.suppress(NotFound):
             if self.container is not None:
-                return self.container.logs(since=since / 1e9 if since else None).decode(errors="replace")
+                return str(self.container.logs(since=since / 1e9 if since else None), errors="replace")
         return ""
 
     def has_logged(self, text: str) -> bool:
@@ -182,7 +171,7 @@ class OwnContainers:
 
     def __init__(self, image: str, names: Sequence[str], network: str | None = None) -> None:
         self._image, self._names, self._network = image, names, network
-        self._engine = connect_engine().client
+        self._engine = connect_engine()
         self.home = Path(tempfile.mkdtemp(prefix="pulsar-ext-"))
         networks = [] if network is None else [f"network:{network}"]
         self._guard = start_guard("containers", *names, *networks, f"directory:{self.home}", python=["-P"])

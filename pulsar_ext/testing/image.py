@@ -6,7 +6,7 @@ import contextlib
 import os
 import socket
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from docker.errors import DockerException, ImageNotFound, NotFound  # type: ignore[import-not-found]  # mypy sees docker/
 from requests.exceptions import RequestException
@@ -18,7 +18,7 @@ from .jars import cache_root
 from .profiles import choose_version
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 
 IMAGE_LABEL: Final = "pulsar-ext.image"
@@ -38,14 +38,14 @@ _NO_REGISTRY_SECONDS: Final = 3600.0
 _ENGINE_SECONDS: Final = 600
 
 
-def connect_engine(timeout: int = _ENGINE_SECONDS) -> DockerClient:
-    """Return a client of the Docker engine that testcontainers would use."""
+def connect_engine(timeout: int = _ENGINE_SECONDS) -> Any:
+    """Return a client of docker's package for the engine that testcontainers would use; it has to be closed."""
     address = get_docker_host() or _DEFAULT_SOCKET
     try:
         if address.startswith("unix://"):
             with socket.socket(socket.AF_UNIX) as probe:  # unlike the client's, a failed attempt leaves no socket open
                 probe.connect(address.removeprefix("unix://"))
-        return DockerClient(timeout=timeout)
+        return DockerClient(timeout=timeout).client
     except (DockerException, RequestException, OSError) as error:
         if isinstance(error, PermissionError) or "Permission denied" in str(error):
             advice = "permission denied: join the group of its socket (often docker), or run as root"
@@ -56,15 +56,6 @@ def connect_engine(timeout: int = _ENGINE_SECONDS) -> DockerClient:
         ) from error
 
 
-@contextlib.contextmanager
-def _engine(timeout: int = _ENGINE_SECONDS) -> Iterator[DockerClient]:
-    engine = connect_engine(timeout)
-    try:
-        yield engine
-    finally:
-        engine.client.close()
-
-
 def choose_image(
     image: str | None = None, *, report: Callable[[str], None] = lambda _: None, version: str | None = None
 ) -> str:
@@ -72,7 +63,7 @@ def choose_image(
     if chosen := image or os.environ.get(_IMAGE_VARIABLE):
         return chosen
     official = f"apachepulsar/pulsar:{choose_version(version)}"
-    with _engine() as engine:
+    with contextlib.closing(connect_engine()) as engine:
         if is_present(engine, official) or _is_pulled(engine, official, report):
             return official
     raise BrokerStartError(
@@ -83,37 +74,37 @@ def choose_image(
 
 def start_command(image: str, *, report: Callable[[str], None] = lambda _: None) -> str | None:
     """Return the shell command that starts a standalone broker in an image, None for the image's own."""
-    with _engine() as engine:
+    with contextlib.closing(connect_engine()) as engine:
         try:
             if not is_present(engine, image):
                 report(f"pulling {image}")
-                engine.client.images.pull(image)
-            labels = engine.client.images.get(image).labels
+                engine.images.pull(image)
+            labels = engine.images.get(image).labels
         except (DockerException, RequestException) as error:
             raise BrokerStartError(f"the Docker engine has no image {image} and cannot pull it: {error}") from error
     return None if labels.get(IMAGE_LABEL) else _OFFICIAL_COMMAND
 
 
-def is_present(engine: DockerClient, image: str) -> bool:
+def is_present(engine: Any, image: str) -> bool:
     """Return True if the engine has an image."""
     try:
-        engine.client.images.get(image)
+        engine.images.get(image)
     except ImageNotFound:
         return False
     return True
 
 
-def _is_pulled(engine: DockerClient, image: str, report: Callable[[str], None]) -> bool:
+def _is_pulled(engine: Any, image: str, report: Callable[[str], None]) -> bool:
     """Pull an image if a registry has it; one that does not answer costs seconds, so it is asked once an hour."""
     no_registry = cache_root() / "no-registry"
     with contextlib.suppress(FileNotFoundError):
         if time.time() - no_registry.stat().st_mtime < _NO_REGISTRY_SECONDS:
             return False
     try:
-        with _engine(_REGISTRY_SECONDS) as impatient:
-            impatient.client.api.inspect_distribution(image)
+        with contextlib.closing(connect_engine(_REGISTRY_SECONDS)) as impatient:
+            impatient.api.inspect_distribution(image)
         report(f"pulling {image}")
-        engine.client.images.pull(image)
+        engine.images.pull(image)
     except (DockerException, RequestException) as error:
         report(f"{image} cannot be pulled: {error}")
         if not isinstance(error, NotFound):  # else the registry answers, but lacks this version

@@ -1,15 +1,17 @@
 """Java and the broker's jars: found, fetched once with Maven, and verified before each use.
 
-The jars are in a cache outside the checkout, with a manifest. An incomplete or damaged cache is detected in a fraction
-of a second and fetched again; if that is not possible, the error says what to do. The jars of the default version must
-match the committed SHA-256 sums; those of other versions must match the sums of the first fetch. Maven uses its
-configured repositories, mirrors and credentials.
+The jars are in a cache outside the checkout, with a list of their SHA-256 sums. An incomplete or damaged cache is
+detected in a fraction of a second and fetched again; if that is not possible, the error says what to do. For a version
+with a committed list, Maven copies the jars of the list without reading project files, because a repository may lack
+some. For other versions it copies what the broker's project file requires, and the sums of the first fetch apply from
+then on. Maven uses its configured repositories, mirrors and credentials.
 """
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import hashlib
-import json
 import os
 import re
 import shutil
@@ -32,14 +34,79 @@ from .profiles import choose_version, newest_first
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+# -- Java ------------------------------------------------------------------------------------------------------------
+
+_FIRST_ON_JAVA_21: Final = 5
+_OTHER_JAVAS: Final = (
+    "/usr/lib/jvm/*/bin/java",
+    "/opt/java/*/bin/java",
+    "/Library/Java/JavaVirtualMachines/*/Contents/Home/bin/java",
+)
+
+
+def oldest_java(version: str | None) -> int:
+    """Return the oldest Java for a version of Pulsar; for None, for any other program."""
+    return 21 if version is not None and int(re.split(r"[.-]", version)[0]) >= _FIRST_ON_JAVA_21 else 17
+
+
+def find_java(version: str | None = None) -> Path:
+    """Return the `java` to run: that of `JAVA_HOME`, else that of the path, else the oldest sufficient one.
+
+    Args:
+        version: of Pulsar, which decides how new it has to be; None for any other program.
+    """
+    needed = oldest_java(version)
+    advice = f"install Java {needed} or newer (a JRE is enough), or set JAVA_HOME"
+    home = os.environ.get("JAVA_HOME")
+    first = shutil.which("java", path=str(Path(home) / "bin") if home else None)
+    if first is None and home:
+        raise BrokerStartError(f"java not found in JAVA_HOME ({home}): {advice}; or use a Docker engine")
+    found = {} if first is None else {Path(first): _java_number(Path(first))}
+    if any(number >= needed for number in found.values()):
+        return Path(str(first))
+    for path in sorted(path for pattern in _OTHER_JAVAS for path in Path("/").glob(pattern.removeprefix("/"))):
+        with contextlib.suppress(BrokerStartError):
+            found[path] = _java_number(path)
+    if sufficient := [(number, path) for path, number in found.items() if number >= needed]:
+        return min(sufficient)[1]
+    if not found:
+        raise BrokerStartError(f"java not found on the path: {advice}; or use a Docker engine")
+    listed = ", ".join(f"{path} is Java {number}" for path, number in found.items())
+    raise BrokerStartError(f"{listed}, too old for Pulsar{f' {version}' if version else ''}: {advice}")
+
+
+@functools.cache
+def _java_number(program: Path) -> int:
+    """Return the first number of the version of a `java`."""
+    try:
+        answer = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise BrokerStartError(f"{program} does not run ({error}): set JAVA_HOME to another Java") from error
+    version = re.search(r'version "(?:1\.)?(\d+)', answer.stderr + answer.stdout)
+    if version is None:
+        raise BrokerStartError(f"{program} does not print its version: set JAVA_HOME to another Java")
+    return int(version[1])
+
+
+# -- lists of sums ---------------------------------------------------------------------------------------------------
+
+_LISTS: Final = Path(__file__).parent
+
 
 def committed_sums(version: str) -> dict[str, str] | None:
-    """Return the committed sum of each jar by its file name, from a list of `sha256sum *.jar`; None without a list."""
+    """Return the committed sum of each jar by its path in a Maven repository; None without a list."""
     path = _LISTS / f"pulsar-{version}.sha256"
-    if not path.is_file():
-        return None
+    return _read_sums(path) if path.is_file() else None
+
+
+def _read_sums(path: Path) -> dict[str, str]:
+    """Return the sum of each file by its path, from the output of `sha256sum`."""
     lines = (line.split() for line in path.read_text(encoding="ascii").splitlines())
     return {name: digest for digest, name in lines}
+
+
+def _by_name(sums: Mapping[str, str]) -> dict[str, str]:
+    return {path.rpartition("/")[2]: digest for path, digest in sums.items()}
 
 
 def differences(found: Mapping[str, str], expected: Mapping[str, str]) -> list[str]:
@@ -61,7 +128,8 @@ def sum_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-_LISTS: Final = Path(__file__).parent
+# -- Maven -----------------------------------------------------------------------------------------------------------
+
 _SECONDS: Final = 1800.0
 _ERROR_LINES: Final = 6
 _REPORT_SECONDS: Final = 10.0
@@ -73,19 +141,32 @@ _MANAGED: Final = """\
     <type>pom</type><scope>import</scope>
   </dependency></dependencies></dependencyManagement>
 """
+_BROKER: Final = """\
+  <dependencies><dependency>
+    <groupId>org.apache.pulsar</groupId><artifactId>pulsar-broker</artifactId><version>{version}</version>
+  </dependency></dependencies>
+"""
+# This version of the plugin copies a jar without reading its project file; 3.6 reads that and its parents.
+_LISTED: Final = """\
+  <build><plugins><plugin>
+    <artifactId>maven-dependency-plugin</artifactId><version>2.8</version>
+    <configuration><artifactItems>
+{items}
+    </artifactItems></configuration>
+  </plugin></plugins></build>
+"""
 _POM: Final = """\
 <project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
   <groupId>pulsar-ext</groupId><artifactId>broker-jars</artifactId><version>1</version>
-{managed}  <dependencies><dependency>
-    <groupId>org.apache.pulsar</groupId><artifactId>pulsar-broker</artifactId><version>{version}</version>
-  </dependency></dependencies>
-</project>
+{content}</project>
 """
 # For a range Maven asks every repository for its versions; this range has none, so Maven stops there instead of
 # reading the project files of each version.
 _EMPTY_RANGE: Final = "(,0]"
 _METADATA: Final = "org/apache/pulsar/pulsar-broker"
+_RESOLVE: Final = ["dependency:copy-dependencies", "-DincludeScope=runtime"]
+_COPY: Final = ["dependency:copy"]
 
 
 class _Run(NamedTuple):
@@ -93,7 +174,7 @@ class _Run(NamedTuple):
     output: list[str]
 
 
-def copy_jars(version: str, target: Path, state: str, report: Callable[[str], None], count: int | None = None) -> None:
+def copy_jars(version: str, target: Path, state: str, report: Callable[[str], None]) -> None:
     """Copy the jars of a broker into an empty directory with Maven, which verifies downloads by their checksums."""
     maven = shutil.which("mvn")
     if maven is None:
@@ -101,11 +182,23 @@ def copy_jars(version: str, target: Path, state: str, report: Callable[[str], No
             f"the jars of Pulsar {version} are missing ({state}), and mvn is not found on the path: "
             "install Maven, or use a Docker engine, or copy the directory from another machine"
         )
-    pom = _POM.format(managed=_MANAGED.format(version=version), version=version)
-    run = _run(maven, pom, target, partial(follow, report, count))
+    committed = committed_sums(version)
+    if committed is None:
+        goal, content, count = _RESOLVE, (_MANAGED + _BROKER).format(version=version), None
+    else:
+        goal, content, count = _COPY, _LISTED.format(items="\n".join(map(_item, committed))), len(committed)
+    run = _run(maven, content, [*goal, f"-DoutputDirectory={target}"], partial(follow, report, count))
     if run.status != 0:
         report(f"Maven could not fetch Pulsar {version}; listing the available versions")
         raise _failure(version, run, _served(maven, target))
+
+
+def _item(path: str) -> str:
+    """Return a jar, by its path in a Maven repository, as an element of Maven's configuration."""
+    *group, artifact, version, name = path.split("/")
+    classifier = name.removeprefix(f"{artifact}-{version}").removesuffix(".jar").removeprefix("-")
+    parts = {"groupId": ".".join(group), "artifactId": artifact, "version": version, "classifier": classifier}
+    return f"      <artifactItem>{''.join(f'<{tag}>{text}</{tag}>' for tag, text in parts.items())}</artifactItem>"
 
 
 def _failure(version: str, run: _Run, served: list[str]) -> BrokerStartError:
@@ -128,7 +221,8 @@ def _failure(version: str, run: _Run, served: list[str]) -> BrokerStartError:
 
 def _served(maven: str, target: Path) -> list[str]:
     """Return the versions in the configured repositories, from the metadata files that Maven stores for each."""
-    run = _run(maven, _POM.format(managed="", version=_EMPTY_RANGE), target, list, "-X", "-U")
+    goal = [*_RESOLVE, f"-DoutputDirectory={target}", "-X", "-U"]
+    run = _run(maven, _BROKER.format(version=_EMPTY_RANGE), goal, list)
     found: set[str] = set()
     for line in run.output:
         if place := re.search(r"Using local repository at (.+)", line):
@@ -137,12 +231,11 @@ def _served(maven: str, target: Path) -> list[str]:
     return newest_first(found)
 
 
-def _run(maven: str, pom: str, target: Path, follow: Callable[[Iterable[str]], list[str]], *options: str) -> _Run:
+def _run(maven: str, content: str, goal: Iterable[str], follow: Callable[[Iterable[str]], list[str]]) -> _Run:
     with tempfile.TemporaryDirectory(prefix="pulsar-ext-") as scratch:
         path = Path(scratch, "pom.xml")
-        path.write_text(pom, encoding="utf-8")
-        goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={target}"]
-        command = [maven, "-B", "--strict-checksums", *options, "-f", str(path), *goal]
+        path.write_text(_POM.format(content=content), encoding="utf-8")
+        command = [maven, "-B", "--strict-checksums", "-f", str(path), *goal]
         with subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=scratch
         ) as run:
@@ -178,8 +271,9 @@ def _progress(counts: Counter[str], total: str) -> str:
     return f"jars: {counts['Downloaded']} downloaded, {counts['Copying']}{total} copied"
 
 
-_OLDEST_JAVA: Final = 17
-_MANIFEST: Final = "manifest.json"
+# -- the cache -------------------------------------------------------------------------------------------------------
+
+_SUMS: Final = "jars.sha256"
 _SHOWN: Final = 3
 
 
@@ -195,26 +289,6 @@ def cache_root() -> Path:
 def cached_jars(version: str | None = None) -> Path:
     """Return the directory of a version's jars, which may not exist yet; by default of `choose_version()`."""
     return cache_root() / f"pulsar-{choose_version(version)}"
-
-
-def find_java() -> Path:
-    """Return the `java` to run: that of `JAVA_HOME`, else that of the path."""
-    home = os.environ.get("JAVA_HOME")
-    found = shutil.which("java", path=str(Path(home) / "bin") if home else None)
-    advice = f"install Java {_OLDEST_JAVA} or newer (a JRE is enough), or set JAVA_HOME"
-    if found is None:
-        where = f"in JAVA_HOME ({home})" if home else "on the path"
-        raise BrokerStartError(f"java not found {where}: {advice}; or use a Docker engine")
-    try:
-        answer = subprocess.run([found, "-version"], capture_output=True, text=True, timeout=60, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise BrokerStartError(f"{found} does not run ({error}): {advice}") from error
-    version = re.search(r'version "(?:1\.)?(\d+)', answer.stderr + answer.stdout)
-    if version is None:
-        raise BrokerStartError(f"{found} does not print its version: {advice}")
-    if int(version[1]) < _OLDEST_JAVA:
-        raise BrokerStartError(f"{found} is Java {version[1]}, too old for Pulsar: {advice}")
-    return Path(found)
 
 
 def ensure_jars(report: Callable[[str], None] = lambda _: None, version: str | None = None) -> Path:
@@ -239,47 +313,47 @@ def ensure_jars(report: Callable[[str], None] = lambda _: None, version: str | N
 def find_damage(version: str | None = None) -> str | None:
     """Return what is wrong with the cached jars of a version, or None if all are as expected.
 
-    A jar with the recorded size and time has the recorded sum; any other one is read. The expected sums are the
-    committed ones or, without a list, the recorded ones.
+    A jar that was last changed before its sum was recorded has that sum; any other one is read. The expected sums are
+    the committed ones or, without a list, the recorded ones.
     """
     chosen = choose_version(version)
     directory = cached_jars(chosen)
     if not directory.is_dir():
         return "not fetched yet"
     try:
-        recorded = json.loads((directory / _MANIFEST).read_text(encoding="utf-8"))["jars"]
-        # Every jar of the directory is on the class path, so an additional one is an error, too.
-        found = {path.name: _known_sum(path, recorded.get(path.name)) for path in directory.glob("*.jar")}
-        expected = committed_sums(chosen) or {name: facts["sha256"] for name, facts in recorded.items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return "its manifest is missing or damaged"
-    bad = differences(found, expected)
+        recorded, at = _read_sums(directory / _SUMS), (directory / _SUMS).stat().st_mtime_ns
+    except (OSError, ValueError):
+        return "its list of sums is missing or damaged"
+    # Every jar of the directory is on the class path, so an additional one is an error, too.
+    found = {
+        path.name: recorded[path.name] if path.name in recorded and path.stat().st_ctime_ns < at else sum_of(path)
+        for path in directory.glob("*.jar")
+    }
+    bad = differences(found, _by_name(committed_sums(chosen) or recorded))
     return f"{len(bad)} of its jars are missing or damaged: {'; '.join(bad[:_SHOWN])}" if bad else None
 
 
-def _known_sum(path: Path, facts: dict[str, object] | None) -> str:
-    status = path.stat()
-    if facts is not None and (facts["size"], facts["mtime_ns"]) == (status.st_size, status.st_mtime_ns):
-        return str(facts["sha256"])
-    return sum_of(path)
-
-
 def _is_known(directory: Path, version: str) -> bool:
-    """Record the jars and return True if they match the committed list, so that only the manifest was wrong."""
+    """Return True if the jars match the committed list, so that only the record was wrong, and replace that."""
     committed = committed_sums(version)
-    if committed is None or not directory.is_dir() or differences(_sums(directory), committed):
-        return False
-    _record(directory, version)
-    return True
+    return committed is not None and directory.is_dir() and not _record(directory, committed)
+
+
+def _record(directory: Path, committed: Mapping[str, str] | None) -> list[str]:
+    """Record the sums of the jars, unless they differ from the committed ones; return the differences."""
+    found = {path.name: sum_of(path) for path in directory.glob("*.jar")}
+    wrong = differences(found, _by_name(committed)) if committed is not None else []
+    if not wrong:
+        text = "".join(f"{digest}  {name}\n" for name, digest in sorted(found.items()))
+        (directory / _SUMS).write_text(text, encoding="ascii")
+    return wrong
 
 
 def _replace(directory: Path, version: str, damage: str, report: Callable[[str], None]) -> None:
     fresh = Path(tempfile.mkdtemp(prefix=f"{directory.name}.", dir=directory.parent))
     try:
-        known = committed_sums(version)
-        copy_jars(version, fresh, f"{directory}: {damage}", report, None if known is None else len(known))
+        copy_jars(version, fresh, f"{directory}: {damage}", report)
         _check(fresh, version)
-        _record(fresh, version)
         fresh.chmod(0o755)
         if directory.exists():
             # The old jars are moved before they are deleted, because a running broker may have them open.
@@ -294,10 +368,8 @@ def _replace(directory: Path, version: str, damage: str, report: Callable[[str],
 
 
 def _check(directory: Path, version: str) -> None:
-    """Raise if Maven did not copy a broker's jars, or if they differ from the committed sums."""
-    committed = committed_sums(version)
-    wrong = differences(_sums(directory), committed) if committed is not None else []
-    if wrong:
+    """Record the jars, or raise if Maven did not copy a broker's jars, or if they differ from the committed sums."""
+    if wrong := _record(directory, committed_sums(version)):
         more = f"; and {len(wrong) - _SHOWN} more" if len(wrong) > _SHOWN else ""
         raise BrokerStartError(
             f"Maven's jars of Pulsar {version} differ from the known ones: {'; '.join(wrong[:_SHOWN])}{more}. "
@@ -307,22 +379,8 @@ def _check(directory: Path, version: str) -> None:
     jars = sorted(directory.glob("*.jar"))
     if not any(path.name.startswith("pulsar-broker-") for path in jars):
         raise BrokerStartError("Maven succeeded but copied no pulsar-broker jar; check `mvn -version`")
-    broken = [path.name for path in jars if not zipfile.is_zipfile(path)]
-    if broken:
+    if broken := [path.name for path in jars if not zipfile.is_zipfile(path)]:
         raise BrokerStartError(
             f"{len(broken)} jars in Maven's local repository are damaged ({', '.join(broken[:_SHOWN])}): delete them "
             "and try again"
         )
-
-
-def _record(directory: Path, version: str) -> None:
-    jars: dict[str, dict[str, object]] = {}
-    for path in sorted(directory.glob("*.jar")):
-        status = path.stat()
-        jars[path.name] = {"size": status.st_size, "mtime_ns": status.st_mtime_ns, "sha256": sum_of(path)}
-    manifest = {"version": version, "jars": jars}
-    (directory / _MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
-
-
-def _sums(directory: Path) -> dict[str, str]:
-    return {path.name: sum_of(path) for path in directory.glob("*.jar")}

@@ -170,8 +170,9 @@ class Java(NamedTuple):
 
     @classmethod
     def find(cls, report: Callable[[str], None] = lambda _: None, version: str | None = None) -> Java:
-        """Find Java and the jars, which are fetched if needed."""
-        program, chosen = find_java(), choose_version(version)
+        """Find a Java that is new enough, and the jars, which are fetched if needed."""
+        chosen = choose_version(version)
+        program = find_java(chosen)
         jars = ensure_jars(report, chosen)
         archive = archive_path(program, jars)
         return cls(program, jars, archive if archive.is_file() else None, chosen)
@@ -185,17 +186,22 @@ class Java(NamedTuple):
         ]
 
 
+UNPACKED: Final = "tmp"
+"""Directory of unpacked native libraries, in that of a program."""
+
+
 class JavaProgram(GuardedProgram):
-    """Guarded program of Java classes; its native libraries are unpacked into a directory, which is emptied first."""
+    """Guarded program of Java classes; its native libraries are unpacked into `UNPACKED`, which is emptied first."""
 
     def has_lost_a_port(self) -> bool:
         """Return True if it could not start because one of its ports was taken."""
         return self.has_logged("Address already in use")
 
     def launch(
-        self, java: Java, main: str, arguments: Sequence[str], *, unpacked: Path, heap: str, options: Sequence[str] = ()
+        self, java: Java, main: str, arguments: Sequence[str], *, heap: str, options: Sequence[str] = ()
     ) -> None:
         """Start it without waiting for it."""
+        unpacked = self._directory / UNPACKED
         # A killed program leaves 12 MB of unpacked libraries, so they are kept with its other files.
         shutil.rmtree(unpacked, ignore_errors=True)
         unpacked.mkdir()

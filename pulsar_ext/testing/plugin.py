@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import pytest
 
-from .run import BROKER_LOGS, RUN, TICKET, Run, log_lines
+from .run import BROKER_LOGS, RUN, TICKET, Run, log_lines, variable_of
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -26,51 +26,33 @@ class _WorkerController(Protocol):
     workerinput: dict[str, object]
 
 
+_OPTIONS = {
+    "backend": "back end of a broker: a container or a process; auto chooses a container if a Docker engine answers",
+    "profile": "configuration of the broker, such as dedup or auth; plain by default",
+    "version": "version of Pulsar to start, by default the one that the plugin is tested with",
+    "through": "start each profile's broker as a standalone one, with mutual TLS, or as a cluster",
+    "broker-log": "lines of the brokers' logs that a failed test shows: warnings and errors, all (default), or none",
+    "url": "use the broker at this URL instead of starting one; with a token in PULSAR_TOKEN",
+    "admin-url": "the admin REST API of that broker, by default port 8080 of the same host",
+}
+_CHOICES = {
+    "backend": ("auto", "docker", "process"),
+    "through": ("standalone", "mtls", "cluster"),
+    "broker-log": BROKER_LOGS,
+}
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options; each can also be set by an environment variable."""
     group = parser.getgroup("pulsar", "a real Pulsar broker for tests (pulsar_ext)")
-    group.addoption(
-        "--pulsar-backend",
-        dest="pulsar_backend",
-        choices=("auto", "docker", "process"),
-        help="back end of a broker: a container or a process; auto chooses a container if a Docker engine answers "
-        "(variable PULSAR_EXT_BACKEND)",
-    )
-    group.addoption(
-        "--pulsar-profile",
-        dest="pulsar_profile",
-        help="configuration of the broker, such as dedup or auth; plain by default (variable PULSAR_EXT_PROFILE)",
-    )
-    group.addoption(
-        "--pulsar-version",
-        dest="pulsar_pulsar_version",
-        help="version of Pulsar to start, by default the one that the plugin is tested with "
-        "(variable PULSAR_EXT_PULSAR_VERSION)",
-    )
-    group.addoption(
-        "--pulsar-through",
-        dest="pulsar_through",
-        choices=("standalone", "mtls", "cluster"),
-        help="start each profile's broker as a standalone one, with mutual TLS, or as a cluster "
-        "(variable PULSAR_EXT_THROUGH)",
-    )
-    group.addoption(
-        "--pulsar-broker-log",
-        dest="pulsar_broker_log",
-        choices=BROKER_LOGS,
-        help="lines of the brokers' logs that a failed test shows: warnings and errors, all, or none; all by default "
-        "(variable PULSAR_EXT_BROKER_LOG)",
-    )
-    group.addoption(
-        "--pulsar-url",
-        dest="pulsar_url",
-        help="use the broker at this URL instead of starting one (variable PULSAR_URL; with a token in PULSAR_TOKEN)",
-    )
-    group.addoption(
-        "--pulsar-admin-url",
-        dest="pulsar_admin_url",
-        help="the admin REST API of that broker, by default port 8080 of the same host (variable PULSAR_ADMIN_URL)",
-    )
+    for name, about in _OPTIONS.items():
+        option = "pulsar_version" if name == "version" else name.replace("-", "_")
+        group.addoption(
+            f"--pulsar-{name}",
+            dest=f"pulsar_{option}",
+            help=f"{about} (variable {variable_of(option)})",
+            **({"choices": _CHOICES[name]} if name in _CHOICES else {}),
+        )
 
 
 def pytest_configure(config: pytest.Config) -> None:

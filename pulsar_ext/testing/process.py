@@ -21,9 +21,9 @@ from pulsar_ext.errors import BrokerStartError
 from .broker import Ports, Standalone
 from .identity import Identity
 from .jars import cached_jars, find_java
-from .java_program import LOOPBACK, Java, JavaProgram, ScratchDirectory, archive_path
+from .java_program import LOOPBACK, UNPACKED, Java, JavaProgram, ScratchDirectory, archive_path
 from .ports import free_port, is_free
-from .profiles import Profile, broker_settings, standalone_conf
+from .profiles import Profile, broker_settings, choose_version, standalone_conf
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 def make_archive(version: str | None = None) -> Path | None:
     """Return the class archive for the Java in use, created if it is missing; None if this Java does not support it."""
-    path = archive_path(find_java(), cached_jars(version))
+    path = archive_path(find_java(choose_version(version)), cached_jars(version))
     if path.is_file():
         return path
     with tempfile.TemporaryDirectory(prefix="pulsar-ext-") as scratch:
@@ -53,14 +53,13 @@ def make_archive(version: str | None = None) -> Path | None:
 _LAUNCHES: Final = 4
 _STATE_FILE: Final = "pulsar-ext.json"
 _NAME: Final = "broker"
-_UNPACKED: Final = "tmp"
 _LOCK: Final = "lock"
 _NOT_IN_A_PATH: Final = re.compile(r"[\s\"#<>?\[\\\]^`{|}]")
 """Characters in a path with which Pulsar does not start, because it puts the path into a URI."""
 
 
 class PulsarProcess(Standalone):
-    """Standalone broker in its own process; needs Java 17 or newer, and Maven the first time.
+    """Standalone broker in its own process; needs Java 17 or newer, from Pulsar 5 on 21, and Maven the first time.
 
     Args:
         profile: a profile or its name.
@@ -143,7 +142,6 @@ class PulsarProcess(Standalone):
             java,
             "org.apache.pulsar.PulsarStandaloneStarter",
             ["--config", str(conf), "-nss", "-nfw"],
-            unpacked=home / _UNPACKED,
             heap=self._heap,
             options=self._java_options,
         )
@@ -177,7 +175,7 @@ class PulsarProcess(Standalone):
 
     def _discard(self) -> None:
         if self._lock is not None and self._data_dir is not None:  # this broker holds the data directory
-            shutil.rmtree(self._data_dir / _UNPACKED, ignore_errors=True)
+            shutil.rmtree(self._data_dir / UNPACKED, ignore_errors=True)
             self._lock.release()
             self._lock = None
         if self._scratch is not None:

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 
 PULSAR_VERSION: Final = "4.2.4"
+OTHER_VERSIONS: Final = ("3.0.7", "3.3.2", "4.0.7", "5.0.1")
+"""Versions on which the integration tests of the client have run, and whose jars are listed."""
+
 SUPERUSER: Final = "admin"
 THROUGH: Final = ("standalone", "mtls", "cluster")
 """Kinds of brokers that tests can run on; see `Profile.through`."""
@@ -53,6 +56,8 @@ _BASE: Final[Mapping[str, str]] = MappingProxyType(
         "loadManagerClassName": "org.apache.pulsar.broker.loadbalance.NoopLoadManager",
         # A virtual machine's network card may report no speed, and without one Pulsar 3 does not start.
         "loadBalancerOverrideBrokerNicSpeedGbps": "1",
+        # Since Pulsar 5 the embedded bookie needs this.
+        "allowLoopback": "true",
         "diskUsageThreshold": "0.99",
         # A killed broker's writes are in the page cache; only a power cut would need the slow sync.
         "journalSyncData": "false",

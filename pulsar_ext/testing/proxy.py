@@ -328,7 +328,6 @@ def reset_socket(end: socket.socket) -> None:
     end.close()
 
 
-_IDLE_SECONDS: Final = 0.02
 _CONNECT_SECONDS: Final = 5.0
 _BOTH: Final[tuple[Direction, ...]] = (TO_BROKER, TO_CLIENT)
 
@@ -364,17 +363,16 @@ class FaultProxy:
         self._lease: socket.socket | None = None
         self._lock = threading.RLock()
         self._settings: dict[Direction, DirectionSettings] = {direction: DirectionSettings() for direction in _BOTH}
-        self._closed = threading.Event()
+        self._closed = False
         self._links: set[Link] = set()
         self._accepted = 0
         self._listeners: dict[Route, socket.socket] = {}
-        self._acceptors = [
-            threading.Thread(target=self._accept_all, args=(route,), name="fault-proxy", daemon=True)
-            for route in self._routes
-        ]
-        self.accept()
-        for acceptor in self._acceptors:
-            acceptor.start()
+        self._acceptors: list[threading.Thread] = []
+        try:
+            self.accept()
+        except BaseException:
+            self.close()
+            raise
 
     @classmethod
     def to(cls, service_url: str, detours: Sequence[Detour] = ()) -> Self:
@@ -482,16 +480,13 @@ class FaultProxy:
         """Accept new connections again, on the same ports."""
         with self._lock:
             for route in self._routes:
-                if route not in self._listeners and not self._closed.is_set():
-                    listener = socket.socket()
-                    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                    try:
-                        listener.bind((self._host, route.port))
-                        listener.listen()
-                    except BaseException:
-                        listener.close()
-                        raise
-                    self._listeners[route] = listener
+                if route not in self._listeners and not self._closed:
+                    listener = self._listeners[route] = socket.create_server((self._host, route.port))
+                    acceptor = threading.Thread(
+                        target=self._accept_all, args=(route, listener), name="fault-proxy", daemon=True
+                    )
+                    self._acceptors.append(acceptor)
+                    acceptor.start()
 
     # -- network conditions ------------------------------------------------------------------------------------------
 
@@ -524,7 +519,7 @@ class FaultProxy:
 
     def close(self) -> None:
         """Reject and reset everything and end the threads; a second call does nothing."""
-        self._closed.set()
+        self._closed = True
         self.refuse()
         self.cut()
         for acceptor in self._acceptors:
@@ -546,13 +541,8 @@ class FaultProxy:
         for link in links:
             link.wake()
 
-    def _accept_all(self, route: Route) -> None:
-        while not self._closed.is_set():
-            with self._lock:
-                listener = self._listeners.get(route)
-            if listener is None:
-                self._closed.wait(_IDLE_SECONDS)
-                continue
+    def _accept_all(self, route: Route, listener: socket.socket) -> None:
+        while self._listeners.get(route) is listener:
             try:
                 client, _ = listener.accept()
             except OSError:  # `refuse()` closed it

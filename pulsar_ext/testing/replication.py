@@ -36,9 +36,10 @@ class ReplicatedClusters(Startable):
         java_options: more options for both Java machines; they take precedence over the harness's.
         start_timeout: see `Broker`.
         report: called with short lines of progress if the jars are fetched.
+        version: see `Broker`; of both.
 
     Raises:
-        InvalidUse: the profile or a setting is invalid.
+        InvalidUse: the profile, the version or a setting is invalid.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class ReplicatedClusters(Startable):
         java_options: Sequence[str] = (),
         start_timeout: float = 180.0,
         report: Callable[[str], None] = lambda _: None,
+        version: str | None = None,
     ) -> None:
         if "clusterName" in (settings or {}):
             raise InvalidUse(f"the two clusters are named {_WEST} and {_EAST}: omit clusterName from the settings")
@@ -63,6 +65,7 @@ class ReplicatedClusters(Startable):
                 java_options=java_options,
                 start_timeout=start_timeout,
                 report=report,
+                version=version,
             )
             for name in (_WEST, _EAST)
         }

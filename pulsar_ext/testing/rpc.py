@@ -80,17 +80,9 @@ class PoolClient:
         address: Address = self._request("address", profile)
         return address
 
-    def is_running(self, profile: Profile) -> bool:
-        """Return True if the broker is alive."""
-        return bool(self._request("is_running", profile))
-
-    def log_offset(self, profile: Profile) -> int:
-        """Return the current end of its log."""
-        return int(self._request("log_offset", profile))
-
-    def log_text(self, profile: Profile, since: int) -> str:
-        """Return its log from an offset on."""
-        return str(self._request("log_text", profile, since))
+    def ask(self, method: str, profile: Profile, *arguments: object) -> Any:
+        """Return what a method of a profile's broker returns."""
+        return self._request("ask", method, profile, *arguments)
 
     def _request(self, method: str, *arguments: object) -> Any:
         try:

@@ -84,10 +84,14 @@ _SHARED = ("URL", "ADMIN_URL", "TOKEN")
 """Variables for the broker's address and token, which clients and commands read, too."""
 
 
+def variable_of(option: str) -> str:
+    """Return the name of an option's environment variable."""
+    return f"PULSAR_{option.upper()}" if option.upper() in _SHARED else f"PULSAR_EXT_{option.upper()}"
+
+
 def _variable(name: str) -> str | None:
     """Return an environment variable's value."""
-    shared = os.environ.get(f"PULSAR_{name}") if name in _SHARED else None
-    return shared or os.environ.get(f"PULSAR_EXT_{name}")
+    return os.environ.get(variable_of(name)) or os.environ.get(f"PULSAR_EXT_{name}")
 
 
 def usual_admin_url(service_url: str) -> str:

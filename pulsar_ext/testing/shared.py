@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from concurrent.futures import Future
 from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeAlias
 
 from pulsar_ext.errors import BrokerStartError, InvalidUse
 
@@ -41,17 +41,9 @@ class Pool:
         one = self._broker(profile)
         return Address(one.service_url, one.admin_url, one.back_end, one.version, one.access, tuple(one.detours))
 
-    def is_running(self, profile: Profile) -> bool:
-        """Return True if it is alive."""
-        return self._broker(profile).is_running()
-
-    def log_offset(self, profile: Profile) -> int:
-        """Return the current end of its log."""
-        return self._broker(profile).log_offset()
-
-    def log_text(self, profile: Profile, since: int) -> str:
-        """Return its log from an offset on."""
-        return self._broker(profile).log_text(since)
+    def ask(self, method: str, profile: Profile, *arguments: object) -> Any:
+        """Return what a method of a profile's broker returns."""
+        return getattr(self._broker(profile), method)(*arguments)
 
     def close(self) -> None:
         """Stop every broker that was started."""
@@ -98,7 +90,7 @@ class Existing:
                 f"the test needs a broker of profile {profile.name!r}, but an existing broker has fixed settings: "
                 "run without --pulsar-url"
             )
-        if not self.is_running(profile):
+        if not self.ask("is_running"):
             raise BrokerStartError(
                 f"no broker answers for the namespace public/default at {self._address.admin_url}; check --pulsar-url "
                 "and --pulsar-admin-url, and PULSAR_TOKEN if it needs a token"
@@ -111,17 +103,11 @@ class Existing:
             )
         return replace(self._address, version=version)
 
-    def is_running(self, profile: Profile) -> bool:  # noqa: ARG002  # it has one profile
-        """Return True if it answers."""
-        return default_namespace_exists(self._address.admin_url, self._address.access)
-
-    def log_offset(self, profile: Profile) -> int:  # noqa: ARG002  # its log is not available
-        """Return 0."""
-        return 0
-
-    def log_text(self, profile: Profile, since: int) -> str:  # noqa: ARG002  # its log is not available
-        """Return an empty text."""
-        return ""
+    def ask(self, method: str, *_: object) -> Any:
+        """Return True if it answers, or an empty log."""
+        if method == "is_running":
+            return default_namespace_exists(self._address.admin_url, self._address.access)
+        return {"log_offset": 0, "log_text": ""}[method]
 
 
 Source: TypeAlias = "Pool | PoolClient | Existing"
@@ -173,15 +159,15 @@ class SharedBroker(Broker):
 
     def is_running(self) -> bool:
         """Return True if it is alive."""
-        return self._source.is_running(self._profile)
+        return bool(self._source.ask("is_running", self._profile))
 
     def log_offset(self) -> int:
         """Return the current end of its log."""
-        return self._source.log_offset(self._profile)
+        return int(self._source.ask("log_offset", self._profile))
 
     def log_text(self, since: int = 0) -> str:
         """Return its log from an offset on; empty for an existing broker."""
-        return self._source.log_text(self._profile, since)
+        return str(self._source.ask("log_text", self._profile, since))
 
     def describe(self) -> str:
         """Return a line about the broker, without secrets."""

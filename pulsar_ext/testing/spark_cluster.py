@@ -47,29 +47,21 @@ _POLL_SECONDS: Final = 0.1
 _LINES: Final = 15
 
 
-class SparkWorker:
+class SparkWorker(GuardedProgram):
     """Worker: a daemon, and the executors that it starts."""
 
-    def __init__(self, program: GuardedProgram, command: list[str], environment: dict[str, str]) -> None:
-        self._program = program
+    def __init__(self, directory: Path, command: list[str], environment: dict[str, str]) -> None:
+        super().__init__(directory, "worker")
         self._command = command
         self._environment = environment
 
     def launch(self) -> None:
         """Start it without waiting for it."""
-        self._program.start(self._command, self._environment)
+        self.start(self._command, self._environment)
 
     def is_registered(self) -> bool:
         """Return True if the master has registered it since its last start."""
-        return self._program.is_running() and self._program.has_logged(_REGISTERED)
-
-    def is_running(self) -> bool:
-        """Return True if its daemon is alive."""
-        return self._program.is_running()
-
-    def log_text(self) -> str:
-        """Return the daemon's log."""
-        return self._program.log_text()
+        return self.is_running() and self.has_logged(_REGISTERED)
 
     def executors(self) -> list[psutil.Process]:
         """Return the Java machines of its executors."""
@@ -78,7 +70,7 @@ class SparkWorker:
     def kill(self) -> None:
         """Kill it with all of its executors and their Python workers with SIGKILL, as a machine that fails."""
         children = self._children()
-        self._program.kill()
+        super().kill()
         for child in children:
             with contextlib.suppress(psutil.Error):
                 child.kill()
@@ -101,7 +93,7 @@ class SparkWorker:
                 yield child, child.cmdline(), [] if parent is None else parent.cmdline()
 
     def _children(self) -> list[psutil.Process]:
-        pid = self._program.pid
+        pid = self.pid
         try:
             return [] if pid is None else psutil.Process(pid).children(recursive=True)
         except psutil.Error:
@@ -186,8 +178,7 @@ class SparkCluster(Startable):
             directory = _new_directory(home / f"worker-{number}")
             host = _WORKER_HOST.format(number + 1)
             arguments = ["--host", host, *any_port, *self._offer, "--work-dir", str(directory), self.master_url]
-            program = GuardedProgram(directory, "worker")
-            workers.append(SparkWorker(program, [*command, _WORKER, *arguments], environment))
+            workers.append(SparkWorker(directory, [*command, _WORKER, *arguments], environment))
             self.workers = tuple(workers)
             workers[-1].launch()
         for worker in workers:

@@ -17,7 +17,7 @@ from timings import Timings
 
 from pulsar_ext.admin import PulsarAdmin
 from pulsar_ext.testing.backend import process_problem
-from pulsar_ext.testing.profiles import THROUGH
+from pulsar_ext.testing.profiles import THROUGH, choose_version, newest_first
 from pulsar_ext.testing.run import TICKET
 
 
@@ -99,14 +99,19 @@ def pytest_collection_finish(session):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Keep the tests of the tier and the part; skip those that need a standalone broker, with the reason."""
+    """Keep the tests of the tier and the part; skip those that need another broker, with the reason."""
+    version = choose_version(config.getoption("pulsar_pulsar_version"))
     for item in items:
         way = tiers.params(item).get("pulsar_through") or _through(config) or "standalone"
         if way != "standalone":
             item.user_properties.append(("through", way))
         for mark in item.iter_markers("standalone_only"):
             if way in mark.kwargs.get("ways", THROUGH[1:]):
-                item.add_marker(pytest.mark.skip(reason=f"standalone only: {mark.args[0]}"))
+                item.add_marker(pytest.mark.skip(reason=f"not here: {mark.args[0]}"))
+        for mark in item.iter_markers("from_pulsar"):
+            first, why = mark.args
+            if newest_first([version, first])[0] != version:
+                item.add_marker(pytest.mark.skip(reason=f"not here: needs Pulsar {first}: {why}"))
     kept = tiers.order(tiers.select(items, config.option.tier))
     if config.option.part:
         kept = tiers.take_part(kept, *config.option.part, tiers.read_durations())

@@ -19,7 +19,7 @@ def usable_image(version: str | None = None) -> str:
         try:
             return small_image.build_image(engine, version or small_image.PULSAR_VERSION)
         finally:
-            engine.client.close()
+            engine.close()
 
 
 def container_problem() -> str | None:

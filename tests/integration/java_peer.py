@@ -1,4 +1,7 @@
-"""Java programs of `java/` that the tests compare with; compiled once, and started with a class archive."""
+"""Java programs of `java/` that the tests compare with; compiled once, and started with a class archive.
+
+Their client is that of the default version, whatever the broker's is.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
+from pulsar_ext.testing import PULSAR_VERSION
 from pulsar_ext.testing.java_program import Java
 
 PROGRAMS = Path(__file__).parent / "java"
@@ -24,7 +28,7 @@ def run_java(program, *arguments, lines=()):
         *arguments: its arguments.
         lines: its standard input.
     """
-    java = Java.find()
+    java = Java.find(version=PULSAR_VERSION)
     quick = ["-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Dfile.encoding=UTF-8"]
     if java.archive is not None:
         quick.append(f"-XX:SharedArchiveFile={java.archive}")
@@ -44,7 +48,7 @@ def run_java(program, *arguments, lines=()):
 @cache
 def java_classes():
     """Return the directory of the compiled programs, which is shared by the workers of a run."""
-    java, sources = Java.find(), sorted(PROGRAMS.glob("*.java"))
+    java, sources = Java.find(version=PULSAR_VERSION), sorted(PROGRAMS.glob("*.java"))
     state = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:12]
     classes = java.jars / f"tests-{state}"
     if not classes.is_dir():

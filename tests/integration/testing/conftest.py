@@ -1,5 +1,6 @@
 """Fixtures of the container tests: a check that containers can run, and the engine."""
 
+import contextlib
 import os
 
 import pytest
@@ -21,6 +22,5 @@ def containers():
 @pytest.fixture(scope="module")
 def engine(containers):
     """Return the Docker engine's client."""
-    wrapper = connect_engine()
-    yield wrapper.client
-    wrapper.client.close()
+    with contextlib.closing(connect_engine()) as engine:
+        yield engine

@@ -102,7 +102,7 @@ def test_other_containers_reach_it_by_name():
     """In the cluster's network a broker's name is a host, look-ups return such names, and nothing remains."""
     if problem := container_problem():
         pytest.skip(problem)
-    engine = connect_engine().client
+    engine = connect_engine()
     with PulsarCluster(backend="docker", brokers=1, bookies=1) as cluster:
         network = cluster.network
         assert cluster.network_url == "pulsar://broker-1:6650"

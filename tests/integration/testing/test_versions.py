@@ -1,4 +1,4 @@
-"""Brokers of another version than the default one, in both back ends, and errors for a missing version."""
+"""Brokers of other versions than the default one, in both back ends and as clusters, and errors for a missing one."""
 
 import contextlib
 
@@ -7,16 +7,24 @@ import pytest
 from containers import usable_image
 
 from pulsar_ext.errors import BrokerStartError
-from pulsar_ext.testing import PULSAR_VERSION, PulsarContainer, PulsarProcess
+from pulsar_ext.testing import PULSAR_VERSION, PulsarCluster, PulsarContainer, PulsarProcess
 from pulsar_ext.testing.backend import process_problem
 from pulsar_ext.testing.image import choose_image
+from pulsar_ext.testing.readiness import reported_version
 
-OLDER = "4.0.7"
-"""A version with other jars than the default one; fetching them takes half a minute, once."""
+OLDER = "4.0.1"
+"""A version without a list of its jars; fetching them takes half a minute, once."""
 
-needs_process = pytest.mark.skipif(
-    process_problem(OLDER) is not None, reason=f"no broker process here: {process_problem(OLDER)}"
-)
+NEWER = "5.0.1"
+"""A version with a list, which needs Java 21."""
+
+
+def needs_process(version):
+    """Return a version as a parameter, skipped if no process of it can run."""
+    problem = process_problem(version)
+    return pytest.param(
+        version, marks=pytest.mark.skipif(problem is not None, reason=f"no broker process here: {problem}")
+    )
 
 
 def round_trip(broker):
@@ -29,27 +37,52 @@ def round_trip(broker):
 
 
 @pytest.mark.on_demand
-@needs_process
-def test_older_broker_in_a_process(tmp_path):
+@pytest.mark.parametrize("version", [needs_process(OLDER), needs_process(NEWER)])
+def test_other_broker_in_a_process(tmp_path, version):
     """A broker reports the requested version, and another version rejects its data."""
-    with PulsarProcess(version=OLDER, data_dir=tmp_path) as broker:
-        assert broker.version == OLDER
-        assert f"Pulsar {OLDER}" in broker.describe()
+    with PulsarProcess(version=version, data_dir=tmp_path) as broker:
+        assert broker.version == version
+        assert f"Pulsar {version}" in broker.describe()
         assert round_trip(broker) == b"x"
-    with pytest.raises(BrokerStartError, match=rf"the data of Pulsar {OLDER}, not of {PULSAR_VERSION}"):
+    with pytest.raises(BrokerStartError, match=rf"the data of Pulsar {version}, not of {PULSAR_VERSION}"):
         PulsarProcess(data_dir=tmp_path).start()
 
 
 @pytest.mark.on_demand
+@pytest.mark.parametrize("version", [needs_process(NEWER)])
+def test_newer_cluster_of_processes(version):
+    """All brokers of a cluster report the requested version, and a message passes."""
+    with PulsarCluster(version=version) as cluster:
+        assert {reported_version(url, cluster.access) for url in cluster.admin_urls} == {version}
+        assert round_trip(cluster) == b"x"
+
+
+@pytest.mark.on_demand
 @pytest.mark.usefixtures("containers")
-def test_older_broker_in_a_container(monkeypatch):
-    """The image's tag has the version of the environment, and its broker reports it."""
+def test_newer_cluster_of_containers(monkeypatch):
+    """All brokers of a cluster in containers report the requested version, and a message passes."""
+    monkeypatch.setenv("PULSAR_EXT_IMAGE", built_image(monkeypatch, NEWER))
+    with PulsarCluster(backend="docker", version=NEWER) as cluster:
+        assert {reported_version(url, cluster.access) for url in cluster.admin_urls} == {NEWER}
+        assert round_trip(cluster) == b"x"
+
+
+def built_image(monkeypatch, version):
+    """Return an image of a version, whatever image the environment names."""
     monkeypatch.delenv("PULSAR_EXT_IMAGE", raising=False)
-    monkeypatch.setenv("PULSAR_EXT_IMAGE", usable_image(OLDER))
-    monkeypatch.setenv("PULSAR_EXT_PULSAR_VERSION", OLDER)
+    return usable_image(version)
+
+
+@pytest.mark.on_demand
+@pytest.mark.usefixtures("containers")
+@pytest.mark.parametrize("version", [OLDER, NEWER])
+def test_other_broker_in_a_container(monkeypatch, version):
+    """The image's tag has the version of the environment, and its broker reports it."""
+    monkeypatch.setenv("PULSAR_EXT_IMAGE", built_image(monkeypatch, version))
+    monkeypatch.setenv("PULSAR_EXT_PULSAR_VERSION", version)
     with PulsarContainer() as broker:
-        assert broker.image.partition(":")[2].startswith(OLDER)
-        assert broker.version == OLDER
+        assert broker.image.partition(":")[2].startswith(version)
+        assert broker.version == version
         assert round_trip(broker) == b"x"
 
 
@@ -62,7 +95,7 @@ def test_image_of_another_version_is_an_error():
     assert not broker.is_running()
 
 
-@needs_process
+@pytest.mark.skipif(process_problem() is not None, reason=f"no broker process here: {process_problem()}")
 def test_missing_version_lists_the_available_ones(tmp_path, monkeypatch):
     """The error lists the versions of the configured repositories."""
     monkeypatch.setenv("PULSAR_EXT_CACHE", str(tmp_path))

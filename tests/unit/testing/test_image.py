@@ -42,7 +42,7 @@ def test_missing_registry_is_cached(monkeypatch):
         requests.append("registry")
         raise DockerException("no such host")
 
-    monkeypatch.setattr(image, "_engine", connect)
+    monkeypatch.setattr(image, "connect_engine", connect)
     for _ in range(2):
         assert image._is_pulled(None, "official:1", lambda _: None) is False
     assert requests == ["registry"]
@@ -50,7 +50,7 @@ def test_missing_registry_is_cached(monkeypatch):
 
 def test_missing_image_raises_with_remedies(monkeypatch):
     """Without the official image and a registry, the error names the image and both remedies."""
-    monkeypatch.setattr(image, "_engine", lambda: contextlib.nullcontext(object()))
+    monkeypatch.setattr(image, "connect_engine", contextlib.ExitStack)
     monkeypatch.setattr(image, "is_present", lambda _engine, _image: False)
     monkeypatch.setattr(image, "_is_pulled", lambda *_: False)
 

@@ -1,6 +1,5 @@
 """Java and the jar cache, with fake `java` and `mvn` on the path: no broker, no network."""
 
-import json
 import os
 import threading
 import zipfile
@@ -12,9 +11,9 @@ from pulsar_ext.errors import BrokerStartError, InvalidUse
 from pulsar_ext.testing import jars as harness_jars
 from pulsar_ext.testing.backend import choose_backend, process_problem
 from pulsar_ext.testing.jars import cached_jars, committed_sums, ensure_jars, find_damage, find_java, follow, sum_of
-from pulsar_ext.testing.profiles import PULSAR_VERSION
+from pulsar_ext.testing.profiles import OTHER_VERSIONS, PULSAR_VERSION
 
-UNLISTED = "9.8.7"
+UNLISTED = "4.98.7"
 """A version without a committed list."""
 
 MVN = """#!/bin/sh
@@ -22,9 +21,10 @@ echo x >> {calls}
 for argument; do case $argument in
     -DoutputDirectory=*) out=${{argument#*=}};;
     --strict-checksums) strict=yes;;
+    */pom.xml) cp "$argument" {calls}.pom;;
 esac; done
 [ "$strict" = yes ] || exit 3
-cp {jars}/*.jar "$out"; echo "[INFO] Copying pulsar-broker-9.8.7.jar"
+cp {jars}/*.jar "$out"; echo "[INFO] Copying pulsar-broker-4.98.7.jar"
 """
 
 # As Maven does: a missing version fails, and a range is answered from the metadata.
@@ -38,7 +38,7 @@ if grep -q '(,0]' "$pom"; then
     [ -z "$debug" ] || echo '[DEBUG] Using local repository at {repository}'
     echo '[ERROR] No versions available'
 else
-    grep -q '>9.8.7<' "$pom" || exit 3
+    grep -q '>4.98.7<' "$pom" || exit 3
     echo '[ERROR] offline and not cached'
 fi
 exit 1
@@ -64,6 +64,7 @@ def bin_dir(tmp_path, monkeypatch):
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PULSAR_EXT_PULSAR_VERSION", UNLISTED)
     monkeypatch.setenv("PULSAR_EXT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(harness_jars, "_OTHER_JAVAS", [f"{tmp_path}/jvm/*/bin/java"])
     return directory
 
 
@@ -72,7 +73,7 @@ def maven(bin_dir, tmp_path):
     """Install a `mvn` that copies two jars, and return the file in which it records its calls."""
     jars, calls = tmp_path / "jars", tmp_path / "calls"
     jars.mkdir()
-    for name in ("pulsar-broker-9.8.7.jar", "other-1.jar"):
+    for name in ("pulsar-broker-4.98.7.jar", "other-1.jar"):
         with zipfile.ZipFile(jars / name, "w") as jar:
             jar.writestr("content", name)
     program(bin_dir, "mvn", MVN.format(calls=calls, jars=jars))
@@ -102,8 +103,42 @@ def test_old_java_raises(bin_dir, version, found):
 
 def test_new_java_is_found(bin_dir):
     """Java 17 and newer are used."""
-    program(bin_dir, "java", "#!/bin/sh\necho 'openjdk version \"21\"' >&2")
+    java(bin_dir, "21")
     assert find_java() == bin_dir / "java"
+
+
+def java(directory: Path, version: str) -> Path:
+    directory.mkdir(parents=True, exist_ok=True)
+    program(directory, "java", f"#!/bin/sh\necho 'openjdk version \"{version}\"' >&2")
+    return directory / "java"
+
+
+def test_oldest_sufficient_java_is_found(bin_dir, tmp_path):
+    """Pulsar 5 gets the oldest Java from 21 on in the usual directories; older versions get that of the path."""
+    first = java(bin_dir, "17.0.1")
+    for number in ("25.0.3", "21.0.2", "11.0.2"):
+        java(tmp_path / "jvm" / number / "bin", number)
+    (tmp_path / "jvm/1/bin").mkdir(parents=True)
+    program(tmp_path / "jvm/1/bin", "java", "#!/bin/sh\nexit 1")
+    assert find_java("5.0.1") == tmp_path / "jvm/21.0.2/bin/java"
+    assert find_java("4.2.4") == find_java("3.0.7") == find_java() == first
+
+
+def test_java_home_takes_precedence_if_it_is_new_enough(bin_dir, tmp_path, monkeypatch):
+    """The Java of JAVA_HOME runs Pulsar 5 if it can, also beside an older sufficient one."""
+    java(tmp_path / "jvm/21/bin", "21.0.2")
+    chosen = java(tmp_path / "home/bin", "25")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "home"))
+    assert find_java("5.0.1") == chosen
+
+
+def test_missing_java_21_lists_what_was_found(bin_dir, tmp_path):
+    """The error has the version of each Java, the required one and the version of Pulsar."""
+    paths = java(bin_dir, "17.0.1"), java(tmp_path / "jvm/a/bin", "11.0.2")
+    with pytest.raises(BrokerStartError) as caught:
+        find_java("5.0.1")
+    expected = f"{paths[0]} is Java 17, {paths[1]} is Java 11, too old for Pulsar 5.0.1: install Java 21 or newer"
+    assert expected in str(caught.value)
 
 
 def test_missing_maven_raises(bin_dir):
@@ -121,7 +156,7 @@ def test_failed_maven_raises(bin_dir):
     program(bin_dir, "mvn", "#!/bin/sh\necho '[ERROR] offline and not cached'\nexit 1")
     with pytest.raises(BrokerStartError, match=r"exit status 1(.|\n)*offline and not cached"):
         ensure_jars()
-    assert [path.name for path in cached_jars().parent.iterdir()] == ["pulsar-9.8.7.lock"]
+    assert [path.name for path in cached_jars().parent.iterdir()] == ["pulsar-4.98.7.lock"]
 
 
 def metadata(repository: Path, name: str, *versions: str) -> None:
@@ -138,18 +173,18 @@ def test_unserved_version_lists_the_served_ones(bin_dir, tmp_path):
     metadata(tmp_path / "m2", "first", "4.0.10", "4.0.9", "5.0.0-M1")
     metadata(tmp_path / "m2", "second", "4.2.4", "4.0.9")
     program(bin_dir, "mvn", MVN_WITHOUT.format(repository=tmp_path / "m2"))
-    with pytest.raises(BrokerStartError, match=r"do not have Pulsar 9\.8\.7; they have 5\.0\.0-M1, 4\.2\.4") as caught:
+    with pytest.raises(BrokerStartError, match=r"do not have Pulsar 4\.98\.7; they have 5\.0\.0-M1, 4\.2\.4") as caught:
         ensure_jars()
     assert caught.value.served == ["5.0.0-M1", "4.2.4", "4.0.10", "4.0.9"]
 
 
 def test_partly_served_version_is_reported(bin_dir, tmp_path):
     """An error because of missing dependencies says so, with Maven's errors and the other versions."""
-    metadata(tmp_path / "m2", "first", "4.2.4", "9.8.7")
+    metadata(tmp_path / "m2", "first", "4.2.4", "4.98.7")
     program(bin_dir, "mvn", MVN_WITHOUT.format(repository=tmp_path / "m2"))
     with pytest.raises(
         BrokerStartError,
-        match=r"without some of its dependencies; they have 9\.8\.7, 4\.2\.4(.|\n)*offline and not cached",
+        match=r"without some of its dependencies; they have 4\.98\.7, 4\.2\.4(.|\n)*offline and not cached",
     ):
         ensure_jars()
 
@@ -158,7 +193,7 @@ def test_jars_are_fetched_once(maven):
     """A second call uses the fetched jars."""
     messages = []
     directory = ensure_jars(messages.append)
-    assert sorted(path.name for path in directory.glob("*.jar")) == ["other-1.jar", "pulsar-broker-9.8.7.jar"]
+    assert sorted(path.name for path in directory.glob("*.jar")) == ["other-1.jar", "pulsar-broker-4.98.7.jar"]
     assert "not fetched yet" in messages[0]
     assert ensure_jars() == directory
     assert maven.read_text().count("x") == 1
@@ -192,13 +227,13 @@ def damage_by_an_extra_jar(directory: Path) -> None:
     (directory / "extra.jar").touch()
 
 
-def damage_to_the_manifest(directory: Path) -> None:
-    (directory / "manifest.json").write_text("{")
+def damage_to_the_record(directory: Path) -> None:
+    (directory / "jars.sha256").write_text("{")
 
 
 @pytest.mark.parametrize(
     "damage",
-    [damage_by_size, damage_by_content, damage_by_absence, damage_by_an_extra_jar, damage_to_the_manifest],
+    [damage_by_size, damage_by_content, damage_by_absence, damage_by_an_extra_jar, damage_to_the_record],
 )
 def test_damage_is_repaired(maven, damage):
     """Any damage of the cache is detected, reported, and repaired by another fetch."""
@@ -250,19 +285,27 @@ def listed(maven, monkeypatch, tmp_path):
     """Return the directory from which Maven copies jars; the committed list has their sums."""
     jars, lists = tmp_path / "jars", tmp_path / "lists"
     lists.mkdir()
-    text = "".join(f"{sum_of(path)}  {path.name}\n" for path in sorted(jars.glob("*.jar")))
+    with zipfile.ZipFile(jars / "other-1-x86.jar", "w") as jar:
+        jar.writestr("content", "classifier")
+    places = {"pulsar-broker-4.98.7.jar": "org/apache/pulsar/pulsar-broker/4.98.7"}
+    text = "".join(
+        f"{sum_of(path)}  {places.get(path.name, 'net/other/1')}/{path.name}\n" for path in sorted(jars.glob("*.jar"))
+    )
     (lists / f"pulsar-{UNLISTED}.sha256").write_text(text)
     monkeypatch.setattr(harness_jars, "_LISTS", lists)
     return jars
 
 
-def test_default_version_has_a_list():
-    """The list of the default version has the broker and its client, each with a sum of 64 digits, in one order."""
-    sums = committed_sums(PULSAR_VERSION)
-    assert {f"pulsar-broker-{PULSAR_VERSION}.jar", f"pulsar-client-original-{PULSAR_VERSION}.jar"} <= sums.keys()
-    assert len(sums) > 300
+@pytest.mark.parametrize("version", [PULSAR_VERSION, *OTHER_VERSIONS])
+def test_supported_version_has_a_list(version):
+    """The list has the broker and its client, each with a sum of 64 digits, in one order, and no file name twice."""
+    sums = committed_sums(version)
+    for name in ("pulsar-broker", "pulsar-client-original"):
+        assert f"org/apache/pulsar/{name}/{version}/{name}-{version}.jar" in sums
+    assert len(sums) > 250
     assert all(len(digest) == 64 and int(digest, 16) for digest in sums.values())
     assert list(sums) == sorted(sums)
+    assert len({Path(path).name for path in sums}) == len(sums)
 
 
 def test_listed_jars_are_valid(listed, maven):
@@ -270,6 +313,17 @@ def test_listed_jars_are_valid(listed, maven):
     ensure_jars()
     assert find_damage() is None
     assert maven.read_text().count("x") == 1
+
+
+def test_listed_jars_are_copied_one_by_one(listed, maven):
+    """Maven gets the coordinates of each listed jar, and no dependency whose project file it would read."""
+    ensure_jars()
+    pom = maven.with_suffix(".pom").read_text()
+    coordinates = "<groupId>net</groupId><artifactId>other</artifactId><version>1</version>"
+    assert f"<artifactItem>{coordinates}<classifier></classifier></artifactItem>" in pom
+    assert f"<artifactItem>{coordinates}<classifier>x86</classifier></artifactItem>" in pom
+    assert "<groupId>org.apache.pulsar</groupId><artifactId>pulsar-broker</artifactId><version>4.98.7<" in pom
+    assert "<dependency>" not in pom
 
 
 def test_jar_with_another_sum_raises(listed):
@@ -299,26 +353,23 @@ def test_unlisted_jar_raises(listed):
         ensure_jars()
 
 
-def test_manifest_does_not_override_the_list(listed, maven):
-    """A jar that was replaced together with its sum in the manifest is detected and fetched again."""
+def test_record_does_not_override_the_list(listed, maven):
+    """A jar that was replaced together with its recorded sum is detected and fetched again."""
     directory = ensure_jars()
     good = sum_of(directory / "other-1.jar")
-    path, manifest = directory / "other-1.jar", directory / "manifest.json"
+    path, record = directory / "other-1.jar", directory / "jars.sha256"
     path.write_bytes(b"other")
-    facts = json.loads(manifest.read_text())
-    status = path.stat()
-    facts["jars"][path.name] = {"size": status.st_size, "mtime_ns": status.st_mtime_ns, "sha256": sum_of(path)}
-    manifest.write_text(json.dumps(facts))
+    record.write_text(record.read_text().replace(good, sum_of(path)))
 
     assert f"expected: {good}" in find_damage()
     assert sum_of(ensure_jars() / "other-1.jar") == good
     assert maven.read_text().count("x") == 2
 
 
-def test_listed_jars_without_a_manifest_are_not_refetched(listed, maven, bin_dir):
-    """Jars with the listed sums are used without Maven, although their manifest is damaged."""
+def test_listed_jars_without_a_record_are_not_refetched(listed, maven, bin_dir):
+    """Jars with the listed sums are used without Maven, although their record is damaged."""
     directory = ensure_jars()
-    damage_to_the_manifest(directory)
+    damage_to_the_record(directory)
     (bin_dir / "mvn").unlink()
     assert ensure_jars() == directory
     assert find_damage() is None
