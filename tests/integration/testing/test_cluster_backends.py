@@ -112,6 +112,6 @@ def test_other_containers_reach_it_by_name():
         image = engine.containers.get(f"{network}-broker-1").image.id
         connecting = ["bash", "-c", "exec 3<> /dev/tcp/broker-1/6650 && echo reached"]
         assert engine.containers.run(image, connecting, network=network, remove=True) == b"reached\n"
-    names = [one.name for one in engine.containers.list(all=True)] + [one.name for one in engine.networks.list()]
-    assert not [name for name in names if name.startswith(network)]
+    assert not engine.containers.list(all=True, filters={"name": network}, sparse=True)
+    assert not engine.networks.list(names=[network])
     engine.close()
