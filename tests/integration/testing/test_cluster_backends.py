@@ -18,7 +18,7 @@ _QUIET = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
 
 
 @pytest.fixture(scope="module", params=["process", "docker"])
-def cluster(request):
+def shared(request):
     problem = process_problem() if request.param == "process" else container_problem()
     if problem is not None and os.environ.get("PULSAR_EXT_REQUIRE_CONTAINERS") == "1":
         pytest.fail(f"both back ends are required here: {problem}")
@@ -28,10 +28,11 @@ def cluster(request):
         yield one
 
 
-@pytest.fixture(autouse=True)
-def _healed(cluster):
-    yield
-    cluster.heal()
+@pytest.fixture
+def cluster(shared):
+    """Return the cluster of all tests with a back end; heal it afterwards."""
+    yield shared
+    shared.heal()
 
 
 @pytest.fixture
