@@ -83,7 +83,7 @@ def test_texts_contain_no_secret(
         shown = _use(client, topic)
         client.close()
         wrong = _wrong(broker, tmp_path)
-        options = {"authentication": wrong, "operation_timeout_seconds": 3}
+        options = {"authentication": wrong, "operation_timeout_seconds": 2}
         with pytest.raises(pulsar.PulsarException) as caught:
             pulsar_client_factory(broker, **options).create_producer(topic)
         shown += [repr(wrong), f"{caught.value!r} {caught.value}"]

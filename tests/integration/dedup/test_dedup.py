@@ -170,6 +170,8 @@ def test_unsupported_deduplication_settings_raise(client, topic):
         {"batching_enabled": True, "chunking_enabled": True},
         {"compression_type": pulsar.CompressionType.ZLib, "chunking_enabled": True},
         {"batching_max_messages": 0, "batching_enabled": True},
+        {"max_pending_messages": -1},
+        {"max_pending_messages_across_partitions": -1},
     ):
         with pytest.raises(pulsar.InvalidUse):
             client.create_producer(topic, **{"producer_name": "p", "deduplication": True, **settings})

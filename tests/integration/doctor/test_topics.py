@@ -187,7 +187,7 @@ def test_healthy_namespace_has_no_findings(client, broker, pulsar_topic_factory)
         producer = client.create_producer(topic, chunking_enabled=chunked)
         for number in range(10):
             producer.send(bytes(250_000 if chunked else 10), partition_key=f"key-{number}")
-        consumer.acknowledge_many(drain(consumer.receive, 10))
+        consumer.acknowledge_many([consumer.receive(10_000) for _ in range(10)])
         consumer.flush_acks(confirm=True)
     rejected = pulsar_topic_factory(broker=broker)
     letters, consumer = client.subscribe(f"{rejected}-dead", "letters"), with_dead_letters_after_two(client, rejected)

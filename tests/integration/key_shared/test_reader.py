@@ -48,7 +48,7 @@ def numbers(messages):
 def test_tiling_readers_share_the_topic(client, pulsar_topic_factory, broker, kind, partitions):
     """Each message is read once, by the reader of its slot, in order per key."""
     topic = pulsar_topic_factory(broker=broker, partitions=partitions)
-    count = 60 if kind == "chunked" else 600
+    count = {"chunked": 60, "unbatched": 200}.get(kind, 600)
     keys = fill(client, topic, kind, count)
     for tiling in tilings(keys):
         found = [numbers(read_all(client, topic, ranges)) for ranges in tiling]

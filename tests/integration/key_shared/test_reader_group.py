@@ -22,18 +22,20 @@ BOTH_CLIENTS = True
 pytestmark = pytest.mark.filterwarnings("ignore::pulsar_ext.MixedKeyBatchWarning")
 
 
-def read_all(group, expected=0, quiet_millis=1000):
+_QUIET_SECONDS = 0.4
+
+
+def read_all(group, expected):
     """Read all readers in turn until `expected` messages arrived and no more arrive; return the numbers of each."""
     found = [[] for _ in group]
     last = time.monotonic()
-    while time.monotonic() - last < quiet_millis / 1000 or sum(map(len, found)) < expected:
+    while time.monotonic() - last < _QUIET_SECONDS or sum(map(len, found)) < expected:
         assert time.monotonic() - last < 60
         for reader, numbers in zip(group, found, strict=True):
-            try:
-                numbers.append(number_of(reader.read_next(10)))
-                last = time.monotonic()
-            except pulsar.Timeout:
-                pass
+            with contextlib.suppress(pulsar.Timeout):
+                while True:
+                    numbers.append(number_of(reader.read_next(10)))
+                    last = time.monotonic()
     return found
 
 
@@ -43,14 +45,14 @@ def read_all(group, expected=0, quiet_millis=1000):
 def test_group_shares_a_topic(client, admin, pulsar_topic_factory, broker, kind, partitions):
     """Each message of every kind of batch is read once, by its reader, in order per key, and the reason is shown."""
     topic = pulsar_topic_factory(broker=broker, partitions=partitions)
-    keys = fill(client, topic, kind, 60 if kind == "chunked" else 600)
+    keys = fill(client, topic, kind, {"chunked": 60, "unbatched": 200}.get(kind, 600))
     with client.create_reader_group(topic, MessageId.earliest, 4) as group:
         assert group.filtering == EXPECTED[kind], group.reason
         assert group.reason in repr(group)
         assert {type(blocking_of(reader)) for reader in group} == {
             GroupReader if group.filtering == "broker" else RangeReader
         }
-        found = read_all(group)
+        found = read_all(group, len(keys))
     assert sorted(number for part in found for number in part) == list(range(len(keys)))
     if kind != "keyless":
         for reader, part in zip(group, found, strict=True):
@@ -91,7 +93,7 @@ def test_group_starts_anywhere(client, topic, kind, inclusive):
         with client.create_reader_group(
             topic, start, 3, start_message_id_inclusive=inclusive, filtering="broker"
         ) as group:
-            assert sorted(number for part in read_all(group) for number in part) == expected
+            assert sorted(number for part in read_all(group, len(expected)) for number in part) == expected
 
 
 @pytest.mark.parametrize("inclusive", [False, True])
@@ -104,7 +106,8 @@ def test_group_on_partition_starts_at_any_partition_index(client, pulsar_topic_f
     third = [reader.read_next(5000) for _ in range(3)][2].message_id()
     start = MessageId(partition, third.ledger_id(), third.entry_id())
     with client.create_reader_group(topic, start, 2, start_message_id_inclusive=inclusive, filtering="broker") as group:
-        assert sorted(number for part in read_all(group) for number in part) == list(range(3 - inclusive, 5))
+        expected = list(range(3 - inclusive, 5))
+        assert sorted(number for part in read_all(group, len(expected)) for number in part) == expected
 
 
 def test_group_raises_on_later_mixed_batch(client, topic):
@@ -112,10 +115,10 @@ def test_group_raises_on_later_mixed_batch(client, topic):
     fill(client, topic, "unbatched", 50)
     with client.create_reader_group(topic, MessageId.earliest, 4) as group:
         assert group.filtering == "broker"
-        assert sum(map(len, read_all(group))) == 50
+        assert sum(map(len, read_all(group, 50))) == 50
         fill(client, topic, "default", 100)
         with pytest.raises(pulsar.MisroutedMessage, match="KeyBased"):
-            read_all(group)
+            read_all(group, 100)
 
 
 def test_custom_ranges_and_invalid_tilings(client, topic):
@@ -125,7 +128,7 @@ def test_custom_ranges_and_invalid_tilings(client, topic):
     fill(client, topic, "unbatched", 100)
     with client.create_reader_group(topic, MessageId.earliest, [["0-9", "20-65535"], [(10, 19)]]) as group:
         assert group.readers[0].key_hash_ranges == KeyHashRanges(["0-9", "20-65535"])
-        assert sum(map(len, read_all(group))) == 100
+        assert sum(map(len, read_all(group, 100))) == 100
     for bad in ([["0-9"]], [["0-9"], ["9-65535"]], []):
         with pytest.raises(pulsar.InvalidKeyHashRange):
             client.create_reader_group(topic, MessageId.earliest, bad)
@@ -141,7 +144,7 @@ def test_group_on_empty_topic_filters_in_client(client, admin, topic):
         assert group.filtering == "client"
         assert "nothing to read" in group.reason
         fill(client, topic, "default", 100)
-        assert sum(map(len, read_all(group))) == 100
+        assert sum(map(len, read_all(group, 100))) == 100
 
 
 @pytest.mark.twin_on_demand
@@ -177,11 +180,11 @@ def test_nothing_is_lost_or_doubled_by_faults(pulsar_own_broker, client_factory,
     assert len(found) == len(set(found)) == 6000
 
 
-@pytest.mark.core
+@pytest.mark.core(slow="the broker is often asked whether a reader is at the end")
 @pytest.mark.parametrize("filtering", ["broker", "client"])
 def test_reader_of_group_behaves_like_a_reader(client, topic, filtering):
     """With either filter, a reader iterates to the end, detects more messages, and seeks without the others."""
-    sent = fill(client, topic, "unbatched", 60)
+    sent = fill(client, topic, "unbatched", 24)
     with client.create_reader_group(topic, MessageId.earliest, 2, filtering=filtering) as group:
         parts = [list(reader) for reader in group]
         assert sorted(number_of(one) for part in parts for one in part) == list(range(len(sent)))
@@ -198,7 +201,7 @@ def test_reader_of_group_behaves_like_a_reader(client, topic, filtering):
             first.seek(target)
             assert list(map(number_of, first)) == expected
             assert not second.has_message_available()
-        fill(client, topic, "unbatched", 60)
+        fill(client, topic, "unbatched", 24)
         assert list(map(number_of, first)) == numbers
         assert list(map(number_of, second)) == list(map(number_of, parts[1]))
 

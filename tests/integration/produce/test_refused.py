@@ -35,7 +35,7 @@ def limit(admin, topic, partitions=0):
 def test_message_rejected_by_topic_times_out(client, admin, topic, options, partitions):
     """The message fails within its send timeout, and the messages sent before and after it arrive."""
     limit(admin, topic, partitions)
-    producer = client.create_producer(topic, send_timeout_millis=2000, **options)
+    producer = client.create_producer(topic, send_timeout_millis=1000, **options)
     producer.send(b"before")
     with pytest.raises(pulsar.Timeout):
         producer.send(_TOO_LARGE)

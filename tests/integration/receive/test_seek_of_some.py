@@ -88,8 +88,7 @@ def test_seek_to_times_and_to_the_end(client, topics):
     """Topics move to a time, to the end and to the beginning, and then to a time in the future."""
     plain, batched, chunked, parted = topics
     consumer = client.subscribe(topics, "s", **FROM_THE_BEGINNING)
-    received = drain(consumer.receive, 64)
-    consumer.acknowledge_many(received)
+    consumer.acknowledge_many([consumer.receive(10_000) for _ in range(64)])
     now = int(time.time() * 1000) + 1
     time.sleep(0.01)
     send_plain(client, plain, 5, start=20)
@@ -101,7 +100,7 @@ def test_seek_to_times_and_to_the_end(client, topics):
     }
     send_plain(client, batched, 1, start=20)
     send_plain(client, chunked, 1, start=4)
-    assert by_topic(drain(consumer.receive, 2)) == {batched: [20], chunked: [4]}
+    assert by_topic([consumer.receive(10_000) for _ in range(2)]) == {batched: [20], chunked: [4]}
     consumer.seek({batched: int(time.time() * 1000) + 3_600_000})
     send_plain(client, batched, 1, start=21)
     assert by_topic(drain(consumer.receive, 26)).get(batched) == [21]

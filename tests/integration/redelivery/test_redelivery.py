@@ -46,11 +46,16 @@ class TestRedelivery:
         consumer = with_dead_letters_after_two(client, topic, "letters")
         send_batches(client, topic, 1)
         client.create_producer(topic, chunking_enabled=True).send(payload(5), properties={"kept": "yes"})
-        while messages := consumer.receive_many(100, 2_000):
-            for message in messages:
+        dead, letters = client.subscribe(topic + "-dead", "letters", SHARED), []
+
+        def both_are_dead():
+            for message in consumer.receive_many(100, 200):
                 is_nacked = index_of(message) in (3, 5)
                 (consumer.negative_acknowledge if is_nacked else consumer.acknowledge)(message)
-        letters = drain(client.subscribe(topic + "-dead", "letters", SHARED).receive, 2)
+            letters.extend(drain(dead.receive, 0, 50))
+            return len(letters) >= 2
+
+        assert eventually(both_are_dead)
         assert sorted(index_of(letter) for letter in letters) == [3, 5]
         whole = next(letter for letter in letters if index_of(letter) == 5)
         assert len(whole.data()) == THREE_CHUNKS

@@ -71,7 +71,7 @@ def place(pulsar_broker_factory, pulsar_namespace_factory):
     return on
 
 
-@pytest.mark.core(each="name")
+@pytest.mark.core(each="name", slow="scenarios have outages and waits")
 @pytest.mark.parametrize("name", [*_scenarios(_PROVEN_BY)])
 def test_pulsar_ext_alone_is_clean(name, place):
     """pulsar_ext loses, duplicates and blocks no message, on the broker of most tests."""

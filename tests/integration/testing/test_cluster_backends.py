@@ -18,7 +18,7 @@ _QUIET = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
 
 
 @pytest.fixture(scope="module", params=["process", "docker"])
-def cluster(request):
+def shared(request):
     problem = process_problem() if request.param == "process" else container_problem()
     if problem is not None and os.environ.get("PULSAR_EXT_REQUIRE_CONTAINERS") == "1":
         pytest.fail(f"both back ends are required here: {problem}")
@@ -28,10 +28,11 @@ def cluster(request):
         yield one
 
 
-@pytest.fixture(autouse=True)
-def _healed(cluster):
-    yield
-    cluster.heal()
+@pytest.fixture
+def cluster(shared):
+    """Return the cluster of all tests with a back end; heal it afterwards."""
+    yield shared
+    shared.heal()
 
 
 @pytest.fixture
@@ -112,6 +113,6 @@ def test_other_containers_reach_it_by_name():
         image = engine.containers.get(f"{network}-broker-1").image.id
         connecting = ["bash", "-c", "exec 3<> /dev/tcp/broker-1/6650 && echo reached"]
         assert engine.containers.run(image, connecting, network=network, remove=True) == b"reached\n"
-    names = [one.name for one in engine.containers.list(all=True)] + [one.name for one in engine.networks.list()]
-    assert not [name for name in names if name.startswith(network)]
+    assert not engine.containers.list(all=True, filters={"name": network}, sparse=True)
+    assert not engine.networks.list(names=[network])
     engine.close()

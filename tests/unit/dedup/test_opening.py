@@ -13,12 +13,19 @@ from hypothesis import strategies as st
 from pulsar_ext.dedup.opening import Gap, OwnEntry, Resumption, first_unfilled_gap, is_resent_as, resume_forgotten
 
 
-@given(st.lists(st.sets(st.integers(0, 60), min_size=1), min_size=1, max_size=5), st.sets(st.integers(0, 60)))
-def test_name_resumes_before_first_possibly_missing_id(ledgers, again):
+@given(
+    st.lists(st.sets(st.integers(0, 60), min_size=1), min_size=1, max_size=5),
+    st.sets(st.integers(0, 60)),
+    st.lists(st.booleans(), min_size=4, max_size=4),
+)
+def test_name_resumes_before_first_possibly_missing_id(ledgers, again, are_filled):
     """Nothing between ledgers is missing below the gap found, whatever ids were stored and resent."""
     ledgers = [sorted(ids) for ids in ledgers]
     pairs = [(ledger, before[-1], after[0]) for ledger, (before, after) in enumerate(pairwise(ledgers))]
     gaps = [Gap(ledger, before, after) for ledger, before, after in pairs if after > before + 1]
+    again = again.union(
+        *(range(one.before + 1, one.until) for one, filled in zip(gaps, are_filled, strict=False) if filled)
+    )
     gap = first_unfilled_gap(gaps, again)
     for older in gaps if gap is None else gaps[: gaps.index(gap)]:
         assert again >= set(range(older.before + 1, older.until))

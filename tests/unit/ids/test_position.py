@@ -77,7 +77,8 @@ def test_ranges_of_broker_text():
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[", "]", "(1:1..1:2]", "[(1:1..1:2)]", "[(1:1..1:2],]", "[x]", f"[({2**63}:0..1:2]]"]
+    "text",
+    ["", "[", "]", "(1:1..1:2]", "[[1:1..1:2]]", "[(1:1..1:2)]", "[(1:1..1:2],]", "[x]", f"[({2**63}:0..1:2]]"],
 )
 def test_invalid_list_of_ranges_raises(text):
     """Other brackets have another meaning, so they raise."""

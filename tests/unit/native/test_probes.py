@@ -20,6 +20,7 @@ from pulsar_ext._native import (
     replicated,
     schemas,
 )
+from pulsar_ext._native.handles import consumers_of
 from pulsar_ext.cli import command_line
 from pulsar_ext.client.features import FEATURES, unavailable_features
 from pulsar_ext.errors import InvalidUse
@@ -89,6 +90,15 @@ def test_moved_private_attribute_is_reported(monkeypatch, kind, private, named):
     assert len(str(raised.value)) < 300
 
 
+def test_official_client_lists_its_consumers():
+    """An official client keeps its C++ client, and its consumers and readers, where `_native` expects them."""
+    client, native = pulsar.Client("pulsar://127.0.0.1:1"), probes._Native()
+    assert (consumers_of(client), type(client._client)) == ([], _pulsar.Client)
+    client.close()
+    consumer = pulsar.Client.subscribe(native, "t", "s")
+    assert consumers_of(native) == [consumer, pulsar.Client.create_reader(native, "t", pulsar.MessageId.earliest)]
+
+
 @pytest.mark.parametrize("method", ["create_producer", "subscribe", "create_reader", "get_topic_partitions"])
 def test_official_method_with_other_calls_is_reported(monkeypatch, method):
     """A client's method that calls another method of the C++ client is named."""
@@ -147,8 +157,9 @@ def test_wrongly_read_known_object_raises(monkeypatch, feature):
     monkeypatch.setattr(consumer_settings, "_WITNESS", {b"a": b"x\0y"})
     monkeypatch.setattr(consumer_settings, "_IS_SET", "_ZNK6pulsar21ConsumerConfiguration15isReadCompactedEv")
     monkeypatch.setattr(replicated, "_WITNESS", "\0")
-    with pytest.raises(InvalidUse, match="nothing was changed"):
+    with pytest.raises(InvalidUse, match="nothing was changed") as raised:
         _uses()[feature]()
+    assert feature is not _REPLICATED or "PulsarAdmin.entry(" in str(raised.value)
     assert feature in unavailable_features()
 
 

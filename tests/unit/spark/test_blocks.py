@@ -93,15 +93,15 @@ def test_arrow_columns_are_the_fields(inners):
 
 
 def test_columns_of_a_batch_are_its_fields():
-    """Sequence ids, slots and ids are those of a batch of known content."""
+    """Sequence ids, which are Java's signed longs, slots and ids are those of a batch of known content."""
     fields = [bytes_field(2, b"key"), b"", bytes_field(2, b"key") + bytes_field(7, b"\xff")]
-    fields = [one + number_field(3, 0) + number_field(8, 70 + index) for index, one in enumerate(fields)]
+    fields = [one + number_field(3, 0) + number_field(8, n) for one, n in zip(fields, (70, 2**64 - 2, 71), strict=True)]
     payload = b"".join(len(one).to_bytes(4, "big") + one for one in fields)
     several = batch_messages(payload, 3, InnerMessageId(-1, 5, 7, -1))
     for block in (Block(several), core._core.block(several) if core.IS_USED else Block(several)):
         numbers, octets, _ = columns_of(block)
-        assert numbers["sequence_id"] == [70, 71, 72]
-        assert numbers["key_slot"] == [key_slot("key"), key_slot("-71"), key_slot(b"\xff")]
+        assert numbers["sequence_id"] == [70, -2, 71]
+        assert numbers["key_slot"] == [key_slot("key"), key_slot("--2"), key_slot(b"\xff")]
         assert (numbers["entry_id"], numbers["batch_index"]) == ([7] * 3, [0, 1, 2])
         ends, data = octets["ids"]
         assert [data[begin:end] for begin, end in pairwise(ends)] == [one.message_id().serialize() for one in several]
