@@ -47,7 +47,7 @@ _log = logging.getLogger("pulsar_ext.spark")
 
 
 class QuerySubscription:
-    """Subscription of a query; its Exclusive consumers never receive, but keep other queries and its deletion away."""
+    """Subscription of a query; its Exclusive consumers never receive, but exclude other queries and its deletion."""
 
     def __init__(self, name: str, settings: Settings) -> None:
         self.name = name
