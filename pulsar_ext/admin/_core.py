@@ -42,12 +42,7 @@ def parsed(read: Callable[[Any], T]) -> Callable[[Answer], T]:
 
 def optional(read: Callable[[Any], T]) -> Callable[[Answer], T | None]:
     """Return a parser of a policy, which returns None if the policy is not set."""
-
-    def parse(answer: Answer) -> T | None:
-        data = answer.json()
-        return None if data is None else read(data)
-
-    return parse
+    return lambda answer: None if (data := answer.json()) is None else read(data)
 
 
 @dataclass(frozen=True, slots=True)

@@ -317,7 +317,7 @@ class Operations(Shell):
 
     @Operation
     async def terminate(self, topic: Topic) -> Position:
-        """Terminate a topic without partitions, and return its last position, the end forever: `POST T/terminate`."""
+        """Terminate a topic, so that nothing can be published, and return its last position: `POST T/terminate`."""
         name = _persistent(topic, "terminate")
         await self._raise_if_partitioned(name, "terminate", "use terminate_partitions")
         return await self._session.send(Request("POST", f"{name.rest_path}/terminate", parsed(_position)))
@@ -365,7 +365,7 @@ class Operations(Shell):
 
     @Operation
     async def delete_topic(self, topic: Topic, *, force: bool = False) -> None:
-        """Delete a topic without partitions, or a partition; `force` closes its consumers and producers: `DELETE T`."""
+        """Delete a topic or one partition; `force` closes its subscriptions and producers first: `DELETE T`."""
         await self._session.send(Request("DELETE", TopicName.parse(topic).rest_path, nothing, params={"force": force}))
 
     @Operation

@@ -315,7 +315,7 @@ class HttpSession:
         )
 
     async def _send_to_any(self, request: Request[T], end: float, attempts: int, start: float) -> Answer:
-        """Send to one admin URL after the other, if nothing was sent or it may be repeated; each has an equal time."""
+        """Send to one admin URL after the other, if nothing was sent or it may be repeated; each has equal time."""
         bases = self.addresses.bases
         for left, base in zip(range(len(bases), 0, -1), bases, strict=True):
             seconds = max((end - time.monotonic()) / left, 0.001)

@@ -58,13 +58,9 @@ class Executor:
 
     async def open(self, call: Callable[[], T]) -> T:
         """Run a call that opens something; if the caller is cancelled, end the call and close what it opened."""
-        return await self._ending(call, self._close_opened)
+        return await self.ask(call, self._close_opened)
 
-    async def ask(self, call: Callable[[], T]) -> T:
-        """Run a call without side effects; if the caller is cancelled, end the call."""
-        return await self._ending(call, lambda _: None)
-
-    async def _ending(self, call: Callable[[], T], cancelled: Callable[[Future[T]], None]) -> T:
+    async def ask(self, call: Callable[[], T], cancelled: Callable[[Future[T]], None] = lambda _: None) -> T:
         """Run a call that ends if the caller is cancelled; `cancelled` gets its future then."""
         self._raise_if_closed()
         cancellable = CancellableCall(call)

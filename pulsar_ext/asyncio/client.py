@@ -41,7 +41,7 @@ from .reader import Reader, Reading, TableView
 from .requests import Replier, Requester
 
 
-class LoopEvents:
+class _LoopEvents:
     """Notifies the application's listener, whose methods may be async, in the loop, one event at a time."""
 
     def __init__(self, listener: ConsumerEventListener) -> None:
@@ -51,15 +51,12 @@ class LoopEvents:
         self._notifying: asyncio.Task[None] | None = None
 
     def became_active(self, _: object, partition: int, /) -> None:
-        """Add the event, on a thread of the C++ client."""
         self._bridge.call_soon(self._add, "became_active", partition)
 
     def became_inactive(self, _: object, partition: int, /) -> None:
-        """Add the event, on a thread of the C++ client."""
         self._bridge.call_soon(self._add, "became_inactive", partition)
 
     def attach(self, consumer: Consumer) -> None:
-        """Set the asyncio consumer to report, and report earlier events."""
         self._consumer = consumer
         self._notify()
 
@@ -280,7 +277,7 @@ class Client(Closable, AsyncClientHandle):
                 f"Argument 'topic' is expected to be of type 'str' or 'list', not '{type(topic).__name__}'"
             )
         given["interceptors"] = chain = ConsumerChain.of(self.blocking.context, interceptors, awaited=True)
-        events = None if consumer_event_listener is None else LoopEvents(consumer_event_listener)
+        events = None if consumer_event_listener is None else _LoopEvents(consumer_event_listener)
         given["consumer_event_listener"] = events
         opening = partial(self.blocking.subscribe, **given)
         consumer = await self._open_as(opening, Consumer, chain, message_listener)

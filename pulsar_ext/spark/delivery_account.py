@@ -34,7 +34,8 @@ class DeliveryAccount:
         self._last_key: _Key = (begin.ledger_id, begin.entry_id, 1 << 31)
         self._kept_key = self._last_key
         self._gaps: list[tuple[Position, Position]] = []
-        self._accounted: set[Position] = set()
+        self.accounted: set[Position] = set()
+        """Entries whose content is known."""
         self.reached = False
 
     def feed(
@@ -53,7 +54,7 @@ class DeliveryAccount:
         for at in starts[unusual].tolist():
             before = Position(int(ledger[at - 1]), int(entry[at - 1])) if at else self.last
             self._note_gap(before, Position(int(ledger[at]), int(entry[at])))
-        self._accounted.update(first_chunks.values())
+        self.accounted.update(first_chunks.values())
         count = len(ledger)
         self._last_key = key = _key(columns, count - 1)
         self.last = Position(key[0], key[1])
@@ -82,10 +83,6 @@ class DeliveryAccount:
         if first is not None:
             yield from self._unaccounted(first, self._end, after)
 
-    def account_for(self, position: Position) -> None:
-        """Mark an entry as accounted for."""
-        self._accounted.add(position)
-
     def account_for_missing(self) -> None:
         """Mark every skipped entry as accounted for."""
         self._gaps.clear()
@@ -106,7 +103,7 @@ class DeliveryAccount:
     def _unaccounted(self, first: Position, last: Position, after: Position | None) -> Iterator[Position]:
         at: Position | None = first if after is None or after < first else self._ledgers.next(after)
         while at is not None and at <= last:
-            if at not in self._accounted:
+            if at not in self.accounted:
                 yield at
             at = self._ledgers.next(at)
 
@@ -132,7 +129,7 @@ class DeliveryAccount:
                 self.last, self._last_key = here, key
                 self._note_end(key, index, batch_size)
             if first_chunk is not None:
-                self._accounted.add(first_chunk)
+                self.accounted.add(first_chunk)
             # After the segment's end, a chunked message may arrive after others from there, which are not kept.
             if key > self._kept_key and self._is_kept(key, first_chunk):
                 kept.append(index)

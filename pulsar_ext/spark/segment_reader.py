@@ -406,7 +406,7 @@ class _SegmentReader:
                 return True  # readers deliver in order, so later entries arrive later
             if content is EntryContent.UNFINISHED_MESSAGE:
                 self._unfinished.add(position)
-            account.account_for(position)
+            account.accounted.add(position)
         # Only the broker knows which of the remaining entries compaction kept.
         return removed is not None and account.last < removed and self._has_more()
 

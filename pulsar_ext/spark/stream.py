@@ -47,7 +47,7 @@ _log = logging.getLogger("pulsar_ext.spark")
 
 
 class QuerySubscription:
-    """Subscription of a query; its Exclusive consumers never receive, but keep other queries and its deletion away."""
+    """Subscription of a query; its Exclusive consumers never receive, but exclude other queries and its deletion."""
 
     def __init__(self, name: str, settings: Settings) -> None:
         self.name = name
@@ -215,10 +215,8 @@ class PulsarStreamReader(SplitReader, DataSourceStreamReader, SupportsTriggerAva
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Record the current ends of the topics, at which a query with this trigger ends."""
         admin = admin_of(self._settings)
-        self._target = {
-            topic: state_of(self._settings, topic, stats, admin).end
-            for topic, stats in stats_of(admin, topics_of(admin, self._settings)).items()
-        }
+        stats = stats_of(admin, topics_of(admin, self._settings))
+        self._target = {topic: state_of(self._settings, topic, one, admin).end for topic, one in stats.items()}
 
     def partitions(self, start: dict[str, object], end: dict[str, object]) -> Sequence[InputPartition]:
         """Plan the tasks of a batch; equal offsets yield equal tasks while no entry is trimmed."""

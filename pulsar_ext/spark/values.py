@@ -385,7 +385,7 @@ class PartDecoder:
         return read
 
     def _stored(self, topic: str, version: int) -> SchemaInfo | None:
-        """Return a topic's schema version, None if only the user knows it; for no version the last, if KEY_VALUE."""
+        """Return a topic's schema version, None if only the user has it; without a version the last KEY_VALUE one."""
         try:
             found = admin_of(self._settings).schema(topic, version if version >= 0 else None)
         except AdminNotFound:
