@@ -148,6 +148,8 @@ def _prove(core: Any) -> None:
     read = [{name: getattr(message, name)() for name in _FIELDS} for message in received]
     if read != [{name: getattr(inner, name)() for name in _FIELDS} for inner in messages]:
         raise ImportError("it reads different message fields than the binding")
+    if [noted.note(inner)._is_highest_ for inner in messages] != [True, True, False, False]:
+        raise ImportError("it compares positions wrongly")
     known = [read[1]["data"], read[1]["properties"], read[1]["partition_key"], read[1]["event_timestamp"]]
     known += [read[2]["data"], read[2]["ordering_key"], read[2]["event_timestamp"], read[3]["has_null_value"]]
     if known != [b"data", {"p": "év"}, "key", 7, b"con\x00tent", "order", 1 << 41, True]:

@@ -1,7 +1,8 @@
 """Sources that pass on only the messages for the application; a Ctrl-C or an error in between loses none.
 
 Messages stay here, screened or not, until a receive takes them. Readers of key ranges screen each message. Other
-consumers screen messages while acknowledged ones may be redelivered.
+consumers screen messages while acknowledged ones may be redelivered, except for prefetched messages of which the native
+core knows that they are above everything received before on their topic: these were not acknowledged.
 """
 
 from __future__ import annotations

@@ -470,3 +470,14 @@ def test_cleared_tracker_equals_a_new_one():
     )
     assert not any(tracker.is_duplicate((ledger, entry), 0) for ledger in (5, 6) for entry in range(10))
     assert send(tracker) == NOTHING
+
+
+def test_highest_entry_includes_those_of_the_cursor():
+    """A withdrawal invalidates a run's begin, so the highest entry is at least the cursor's, until it is moved."""
+    tracker = AckTracker(runs=True)
+    tracker.set_cursor((5, 4), (5, 5))
+    assert tracker.highest == (5, 4)
+    tracker.set_cursor((5, 4), (5, 5), [(5, 6), (5, 8)])
+    assert tracker.highest == (5, 8)
+    tracker.clear()
+    assert tracker.highest < (0, 0)
