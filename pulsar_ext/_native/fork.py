@@ -60,7 +60,7 @@ def closed_error(kind: str) -> Exception:
 
 
 _inherited: dict[weakref.ref[Inheritable], str] = {}
-"""Handles to disable in a child process, and their names in errors; a `WeakKeyDictionary` is written in Python."""
+"""Handles to disable in a child process, and their names in errors."""
 _forget = _inherited.pop
 
 

@@ -82,7 +82,7 @@ class OpenSenders:
     """Weak references to everything that sends for one client, and to open requests; thread-safe."""
 
     def __init__(self) -> None:
-        # Not of `WeakKeyDictionary`, which is written in Python.
+        # Dictionaries of references: each opening would run the Python code of a `WeakKeyDictionary` several times.
         self._known: dict[weakref.ref[OpenSender], None] = {}
         self._asked: dict[weakref.ref[Answer], None] = {}
         self._forget, self._forget_asked = self._known.pop, self._asked.pop
