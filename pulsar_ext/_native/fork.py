@@ -60,7 +60,8 @@ def closed_error(kind: str) -> Exception:
 
 
 _inherited: dict[weakref.ref[Inheritable], str] = {}
-"""Handles to disable in a child process, and their names in errors; a `WeakKeyDictionary` is written in Python."""
+"""Handles to disable in a child process, and their names in errors."""
+_forget = _inherited.pop
 
 
 class Inheritable(Protocol):
@@ -79,7 +80,7 @@ def refuse_after_fork(handle: Inheritable, kind: str | None = None) -> None:
     The official client's threads do not exist in the child process: send, create and close hang there, and
     acknowledgements are silently lost.
     """
-    _inherited[weakref.ref(handle, _inherited.pop)] = type(handle).__name__ if kind is None else kind
+    _inherited[weakref.ref(handle, _forget)] = type(handle).__name__ if kind is None else kind
 
 
 def _in_child() -> None:

@@ -22,7 +22,7 @@ Arguments = dict[str, Any]
 
 _PARAMETERS = "Parameters\n----------\n"
 _F = TypeVar("_F", bound="Callable[..., object]")
-_BYTES: Final = vars(BytesSchema())
+_BYTES: Final = tuple(vars(BytesSchema()).items())
 _signature_of = cache(inspect.signature)
 """Cached, because it takes half a millisecond."""
 
@@ -67,7 +67,8 @@ def official_arguments(method: Callable[..., object], local: Arguments) -> Argum
     named = dict(zip(defaults, map(local.get, defaults, defaults.values()), strict=True))
     if "schema" in named and named["schema"] is None:
         schema = named["schema"] = BytesSchema.__new__(BytesSchema)
-        vars(schema).update(_BYTES)  # the constructor would take ten times as long, as it writes JSON
+        for name, value in _BYTES:  # the constructor would take ten times as long, as it writes JSON
+            setattr(schema, name, value)
     return named
 
 

@@ -82,9 +82,10 @@ class OpenSenders:
     """Weak references to everything that sends for one client, and to open requests; thread-safe."""
 
     def __init__(self) -> None:
-        # Not of `WeakKeyDictionary`, which is written in Python.
+        # Dictionaries of references: each opening would run the Python code of a `WeakKeyDictionary` several times.
         self._known: dict[weakref.ref[OpenSender], None] = {}
         self._asked: dict[weakref.ref[Answer], None] = {}
+        self._forget, self._forget_asked = self._known.pop, self._asked.pop
         self._ended = False
         self._failed = -math.inf
 
@@ -126,12 +127,12 @@ class OpenSenders:
     def _note(self) -> Answer:
         answer = Answer()
         # Weakly: the C++ client or the waiting thread keeps it alive.
-        self._asked[weakref.ref(answer, self._asked.pop)] = None
+        self._asked[weakref.ref(answer, self._forget_asked)] = None
         return answer
 
     def add(self, one: OpenSender) -> None:
         """Add a sender that has just been opened; raise `AlreadyClosed` if the client was closed in between."""
-        self._known[weakref.ref(one, self._known.pop)] = None
+        self._known[weakref.ref(one, self._forget)] = None
         self.raise_if_ended()
 
     def raise_if_ended(self) -> None:

@@ -388,6 +388,10 @@ def _singles_of(found: list[Run]) -> Singles | None:
     )
 
 
+def _ignore(*_: object) -> None:
+    """Do nothing."""
+
+
 class AckCollector:
     """The acknowledgements of one consumer until they are sent; the caller holds a lock, and calls `absorb()` first."""
 
@@ -416,9 +420,9 @@ class AckCollector:
         """Time of the last acknowledgement but one."""
         self.has_chunks = False
         """True after a chunked message was acknowledged."""
-        self.chunked: Callable[[bytes], None] = lambda _: None
+        self.chunked: Callable[[bytes], None] = _ignore
         """Called with the id of each acknowledged chunked message."""
-        self.chunks_begin: Callable[[], None] = lambda: None
+        self.chunks_begin: Callable[[], None] = _ignore
         """Called when the first chunked message is acknowledged."""
 
     @property
