@@ -28,6 +28,13 @@ def entry_headers(admin: PulsarAdmin, topic: str, position: Position) -> EntryMe
         return None
 
 
+def entry_not_found(position: Position) -> MessageIdNotFound:
+    """Return the error for a position without an entry."""
+    return MessageIdNotFound(
+        f"Entry {position} not found: it was trimmed, deleted, or is beyond the end of the topic.", position=position
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Chunks:
     """Positions of the chunks of one message, first to last; a single position for an entry that is not chunked.
@@ -50,10 +57,7 @@ def resolve_chunks(admin: PulsarAdmin, topic: str, position: Position) -> Chunks
     """
     start = entry_headers(admin, topic, position)
     if start is None:
-        raise MessageIdNotFound(
-            f"Entry {position} not found: it was trimmed, deleted, or is beyond the end of the topic.",
-            position=position,
-        )
+        raise entry_not_found(position)
     if not start.is_chunk:
         return Chunks((position,), start.num_messages_in_batch or 1)
     chunk, count = start.chunk_id or 0, start.num_chunks or 0
