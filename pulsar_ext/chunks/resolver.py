@@ -36,7 +36,7 @@ from pulsar_ext.ids.message_id import ChunkMessageId, MessageId, Origin, from_in
 from pulsar_ext.ids.position import Ledgers, Position
 from pulsar_ext.ids.topic_name import TopicName
 
-from .search import Chunks, resolve_chunks
+from .search import Chunks, entry_not_found, resolve_chunks
 
 OpenReader = Callable[[str, InnerMessageId], pulsar.Reader]
 """Opens an official reader on a topic, inclusive of the message of a native id."""
@@ -265,7 +265,11 @@ class Resolver:
                 if isinstance(error, AdminUnavailable):
                     self._unavailable = (time.monotonic(), error)
                 raise error from None
-        return _read_message_at(self._open_reader, topic, _position(message_id), ledgers)
+        position = _position(message_id)
+        # Brokers before 4.0 do not answer for an entry after the last one of its ledger.
+        if ledgers.number(ledgers.up_to(position)) != position:
+            raise entry_not_found(position)
+        return _read_message_at(self._open_reader, topic, position, ledgers)
 
     def _find_or_warn(self, topic: str, message_id: MessageId) -> Chunks | MessageId | None:
         """Return the message's chunks or live id; None if the admin API does not answer or the entry does not exist."""

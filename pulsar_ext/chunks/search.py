@@ -24,6 +24,13 @@ def entry_headers(admin: PulsarAdmin, topic: str, position: Position) -> EntryMe
         return None
 
 
+def entry_not_found(position: Position) -> MessageIdNotFound:
+    """Return the error for a position without an entry."""
+    return MessageIdNotFound(
+        f"Entry {position} not found: it was trimmed, deleted, or is beyond the end of the topic.", position=position
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Chunks:
     """Positions of the chunks of one message, or of one entry, which may be a batch of several `messages`."""
@@ -36,10 +43,7 @@ def resolve_chunks(admin: PulsarAdmin, topic: str, position: Position) -> Chunks
     """Return all chunks of the message with a chunk at `position`; raise if one is missing, or too far away."""
     start = entry_headers(admin, topic, position)
     if start is None:
-        raise MessageIdNotFound(
-            f"Entry {position} not found: it was trimmed, deleted, or is beyond the end of the topic.",
-            position=position,
-        )
+        raise entry_not_found(position)
     if not start.is_chunk:
         return Chunks((position,), start.num_messages_in_batch or 1)
     chunk, count = start.chunk_id or 0, start.num_chunks or 0

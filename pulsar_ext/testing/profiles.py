@@ -63,6 +63,8 @@ _BASE: Final[Mapping[str, str]] = MappingProxyType(
         "journalSyncData": "false",
         # On by default since Pulsar 4.2; off here, so that the profile decides.
         "acknowledgmentAtBatchIndexLevelEnabled": "false",
+        # Pulsar 3.0 keeps messages without a key by default.
+        "topicCompactionRetainNullKey": "false",
         # Test namespaces are deleted while clients may still be connected.
         "forceDeleteNamespaceAllowed": "true",
         "forceDeleteTenantAllowed": "true",

@@ -56,6 +56,7 @@ class Row:
     failed: list[str] = field(default_factory=list)
     seconds: float = 0.0
     day: str = ""
+    tier: str = "all"
 
     def __post_init__(self) -> None:
         self.counts, self.reasons = Counter(self.counts), Counter(self.reasons)
@@ -63,7 +64,9 @@ class Row:
     def cell(self) -> str:
         """Return the row's part of the table."""
         counted = [f"{self.counts[kind]} {kind}" for kind in ("passed", "failed", "excluded", "skipped")]
-        return f"{', '.join(text for text in counted if not text.startswith('0 '))}; {self.seconds:.0f} s {self.day}"
+        tier = "" if self.tier == "all" else f" of tier {self.tier}"
+        counts = ", ".join(text for text in counted if not text.startswith("0 "))
+        return f"{counts}{tier}; {self.seconds:.0f} s {self.day}"
 
 
 def families() -> list[str]:
@@ -73,7 +76,8 @@ def families() -> list[str]:
 
 def run_family(family: str, way: str, options: list[str]) -> Row:
     """Run a family, and count its results."""
-    row, start = Row(day=f"{datetime.now(UTC):%Y-%m-%d}"), time.monotonic()
+    tier = options[options.index("--tier") + 1] if "--tier" in options else "all"
+    row, start = Row(day=f"{datetime.now(UTC):%Y-%m-%d}", tier=tier), time.monotonic()
     chosen = {"PULSAR_EXT_THROUGH": way} if way in WAYS else {VARIABLE: way}
     environment = {**os.environ, "SUITE_BROKERS": "", **chosen}
     with tempfile.TemporaryDirectory() as directory:
