@@ -289,7 +289,7 @@ def test_killed_owner_leaves_no_container_and_no_secret(engine, tmp_path):
 
 
 def _exists(engine, container_id):
-    # Sparse: the list of all containers inspects each, which fails if another test removes one of its own meanwhile.
+    # Sparse: the list of all containers inspects each, which fails if another test removes one of its own.
     return bool(engine.containers.list(all=True, filters={"id": container_id}, sparse=True))
 
 
