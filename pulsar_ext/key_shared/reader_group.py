@@ -58,19 +58,18 @@ _ordering_key, _partition_key = InnerMessage.ordering_key, InnerMessage.partitio
 """Unbound methods, which save one call per message."""
 
 
+@dataclass(eq=False)
 class _ChangeListener(TransitionSubscriber):
     """Calls a function after discarded messages, and after a new native reader."""
 
     part = Part.FAST_PATH
-
-    def __init__(self, do: Callable[[], None]) -> None:
-        self._do = do
+    do: Callable[[], None]
 
     def on_after(self, _: Transition, /) -> None:
-        self._do()
+        self.do()
 
     def on_reopen(self, *_: object) -> None:
-        self._do()
+        self.do()
 
 
 class RangeReader(Reader):
