@@ -77,8 +77,10 @@ if _TYPE_CHECKING:  # the names in _HOMES for type checkers and the reference
         key_slots as key_slots,
     )
     from .key_shared.plan import plan_key_hash_ranges as plan_key_hash_ranges
-    from .key_shared.reader import RangeReader as RangeReader
-    from .key_shared.reader_group import RangeReaderGroup as RangeReaderGroup
+    from .key_shared.reader_group import (
+        RangeReader as RangeReader,
+        RangeReaderGroup as RangeReaderGroup,
+    )
     from .look.survey import (
         MapLimits as MapLimits,
         Survey as Survey,
@@ -139,8 +141,7 @@ _HOMES = {
         "key_shared.hash_ranges": "KeyHashRange KeyHashRanges",
         "key_shared.hashing": "KeyFormWarning auto_split_slot key_slot key_slots",
         "key_shared.plan": "plan_key_hash_ranges",
-        "key_shared.reader": "RangeReader",
-        "key_shared.reader_group": "RangeReaderGroup",
+        "key_shared.reader_group": "RangeReader RangeReaderGroup",
         "look.survey": "MapLimits Survey TopicMap",
         "message": "Message MessageBatch",
         "process.actions": "Acknowledge DeadLetter ReconsumeLater Redeliver",

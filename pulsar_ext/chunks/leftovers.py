@@ -9,8 +9,8 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
+from typing import NamedTuple
 
 from pulsar_ext.admin import EntryMetadata, InternalStats, PulsarAdmin
 from pulsar_ext.errors import AdminError
@@ -28,8 +28,7 @@ _EXPIRY_SECONDS = 60.0
 _NOWHERE = Position(-1, -1)
 
 
-@dataclass(frozen=True, slots=True)
-class Leftovers:
+class Leftovers(NamedTuple):
     """Positions of chunks that no consumer can receive."""
 
     useless: tuple[Position, ...]

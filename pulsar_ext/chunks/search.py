@@ -6,7 +6,7 @@ several producers interleave; a message's own chunks are in order, mostly adjace
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from pulsar_ext.admin import EntryMetadata, PulsarAdmin
 from pulsar_ext.errors import AdminNotFound, IncompleteChunkedMessage, MessageIdNotFound, MessageIdUnresolved
@@ -31,8 +31,7 @@ def entry_not_found(position: Position) -> MessageIdNotFound:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Chunks:
+class Chunks(NamedTuple):
     """Positions of the chunks of one message, or of one entry, which may be a batch of several `messages`."""
 
     positions: tuple[Position, ...]

@@ -40,8 +40,7 @@ from pulsar_ext.doctor.examination import examine
 from pulsar_ext.errors import AdminRequired, AdminUnavailable, InvalidUse
 from pulsar_ext.intercept.chain import ConsumerChain, ReaderChain
 from pulsar_ext.key_shared.builders import ConsumerBuilder, ReaderBuilder
-from pulsar_ext.key_shared.reader import open_range_reader
-from pulsar_ext.key_shared.reader_group import RangeReaderGroup, open_group
+from pulsar_ext.key_shared.reader_group import RangeReaderGroup, open_group, open_range_reader
 from pulsar_ext.look.survey import survey
 from pulsar_ext.produce.router import HashingScheme
 from pulsar_ext.reader import Reader

@@ -15,9 +15,8 @@ from pulsar_ext._native.handles import ProducerHandle
 from pulsar_ext._native.interruptible import InterruptibleClient
 from pulsar_ext._native.messages import truthy
 from pulsar_ext._runtime.callbacks import guard_router
-from pulsar_ext.dedup.chunked_sender import ChunkedSender
 from pulsar_ext.dedup.opening import Opening, Recall, check_deduplication_arguments
-from pulsar_ext.dedup.sender import DedupSender
+from pulsar_ext.dedup.sender import ChunkedSender, DedupSender
 from pulsar_ext.errors import InvalidUse, ProducerBroken
 from pulsar_ext.intercept.chain import InterceptedSender, ProducerChain, register_chain
 from pulsar_ext.message import Received, adopt_message

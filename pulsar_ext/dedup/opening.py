@@ -32,7 +32,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import Self, TypeVar
+from typing import NamedTuple, Self, TypeVar
 
 import pulsar
 
@@ -58,8 +58,7 @@ from pulsar_ext.produce.sender import close_quietly
 from .sequence_ids import SequenceIds, persisted_above
 
 
-@dataclass(frozen=True, slots=True)
-class OwnEntry:
+class OwnEntry(NamedTuple):
     """An entry: its sequence id, whether it is a chunk but not the last, and its producer as the broker shows it."""
 
     sequence_id: int
@@ -73,8 +72,7 @@ class OwnEntry:
         return cls(max(entry.sequence_id, entry.highest_sequence_id or 0), is_partial, entry.producer_name)
 
 
-@dataclass(frozen=True, slots=True)
-class Resumption:
+class Resumption(NamedTuple):
     """The point where a name resumes: after `published`; `incomplete_id` must be sent under another name."""
 
     published: int
@@ -317,8 +315,7 @@ _MAX_KILLED_PROCESSES = 4
 """Maximum number of processes of the name that may have ended before the rejected messages were resent."""
 
 
-@dataclass(frozen=True, slots=True)
-class Gap:
+class Gap(NamedTuple):
     """Unused sequence ids of a name: above `before`, its last in older ledgers, and below `until`, its first here."""
 
     ledger_id: int

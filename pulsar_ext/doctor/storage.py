@@ -232,7 +232,8 @@ def find_lagging_readers(facts: TopicFacts) -> Iterator[Finding]:
     # The last ledger is being written to, and is not deleted.
     free = [one for one in facts.internal.ledgers[:-1] if Position(one.ledger_id, one.entries - 1) <= kept_from]
     end = facts.number_of(Position(free[-1].ledger_id, free[-1].entries - 1)) if free else 0
-    retention = _retention(facts)
+    of_broker = (facts.settings.get(f"defaultRetention{what}") for what in ("TimeInMinutes", "SizeInMB"))
+    retention = facts.policies.retention or Retention(*(int(one or 0) for one in of_broker))
     for name, _ in facts.readers():
         unread = facts.entries_until(name, end)
         oldest = facts.entries.get(facts.position(facts.runs[name][0].first)) if unread else None
@@ -240,12 +241,6 @@ def find_lagging_readers(facts: TopicFacts) -> Iterator[Finding]:
         used = _used(retention, age, facts.internal.total_size)
         if unread and used >= facts.limits.quota_share:
             yield _lagging_reader(facts, name, unread, age, used, retention)
-
-
-def _retention(facts: TopicFacts) -> Retention:
-    """Return the namespace's retention, or the broker's default."""
-    defaults = (facts.settings.get(f"defaultRetention{what}") for what in ("TimeInMinutes", "SizeInMB"))
-    return facts.policies.retention or Retention(*(int(one or 0) for one in defaults))
 
 
 def _used(retention: Retention, age_seconds: float, stored: int) -> float:

@@ -85,7 +85,7 @@ class PositionRanges:
             yield PositionRange(Position(*after), Position(*last))
 
     def __contains__(self, position: tuple[int, ...]) -> bool:
-        at = 4 * bisect_left(range(len(self)), position, key=self._last)
+        at = 4 * bisect_left(range(len(self)), position, key=lambda one: self._numbers[4 * one + 2 : 4 * one + 4])
         return at < len(self._numbers) and self._numbers[at : at + 2] < position
 
     def covering(self, positions: Sequence[tuple[int, int]]) -> list[bool]:
@@ -94,9 +94,6 @@ class PositionRanges:
         afters, lasts = list(zip(n[::4], n[1::4], strict=True)), list(zip(n[2::4], n[3::4], strict=True))
         indexes = map(bisect_left, repeat(lasts), positions)
         return [at < len(afters) and afters[at] < one for at, one in zip(indexes, positions, strict=True)]
-
-    def _last(self, index: int) -> tuple[int, ...]:
-        return self._numbers[4 * index + 2 : 4 * index + 4]
 
     @classmethod
     def of(cls, ranges: Iterable[PositionRange]) -> Self:

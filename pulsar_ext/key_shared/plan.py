@@ -16,7 +16,7 @@ from pulsar_ext.ids.message_id import MessageId
 
 from .hash_ranges import ALL, KeyHashRange, KeyHashRanges, SlotFilter, check_parts
 from .hashing import LAST, SLOTS, KeyForms, KeyFormsMode
-from .reader import RangeReader
+from .reader_group import RangeReader
 
 _BISECTIONS = 60
 _ROUNDING = 1e-12

@@ -1,8 +1,12 @@
-"""Readers that share a topic by key ranges, and read it once if possible; made by `Client.create_reader_group()`.
+"""Readers of key ranges, and groups of them that read a topic only once if possible.
 
-If the topic's batches allow it, all readers are consumers of one sticky Key_Shared subscription (`GroupReader`), and
-the broker sends each message to one of them. If a batch mixes the keys of several readers, this is impossible: the
-broker sends a batch to one consumer. Then each reader reads everything and filters.
+In Java the broker filters, and includes or excludes a batch by the key of its first message. Here each message is
+filtered by its own key, also inside a batch, so readers whose ranges tile the slots share a topic's messages without
+loss or overlap.
+
+If the topic's batches allow it, all readers of a group are consumers of one sticky Key_Shared subscription
+(`GroupReader`), and the broker sends each message to one of them. If a batch mixes the keys of several readers, this is
+impossible: the broker sends a batch to one consumer. Then each reader reads everything and filters.
 
 `DeliveryRecord` (pure) records the messages that a reader of a group has delivered, in a few megabytes. The broker
 redelivers messages that it does not know to be acknowledged: after a lost connection the latest ones, after a crash up
@@ -18,33 +22,156 @@ import logging
 import time
 import uuid
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, Literal, Self
+from typing import Any, Final, Literal, Self
 
 import pulsar
 
 from pulsar_ext._native.locks import OwnedLock
 from pulsar_ext._native.messages import InnerMessage, InnerMessageId
 from pulsar_ext._native.results import AlreadyClosed
+from pulsar_ext._native.signatures import Arguments
 from pulsar_ext._runtime.context import ClientContext
 from pulsar_ext._wire.message_id_data import decode
+from pulsar_ext.admin import PulsarAdmin
 from pulsar_ext.chunks.leftovers import ends_in_incomplete_message
 from pulsar_ext.chunks.resolver import seek_time
 from pulsar_ext.consumer import Subscription
-from pulsar_ext.errors import AdminError, InvalidKeyHashRange, InvalidUse, MisroutedMessage
+from pulsar_ext.errors import AdminError, AdminNotFound, InvalidKeyHashRange, InvalidUse, MisroutedMessage, NoSuchTopic
 from pulsar_ext.ids.message_id import AnyMessageId, ChunkMessageId, MessageId
 from pulsar_ext.ids.position import Position
 from pulsar_ext.ids.topic_name import TopicName
+from pulsar_ext.intercept.chain import ReaderChain
 from pulsar_ext.message import Message
-from pulsar_ext.receive.order import Transition
+from pulsar_ext.reader import Reader
+from pulsar_ext.receive.compacted import CompactionFilter
+from pulsar_ext.receive.order import Part, Transition, TransitionSubscriber
 
 from .consumer import KeySharedPolicy, OnMisrouted, RangeConsumer, open_filtering_consumer
 from .coverage import KeyCover, probe_batches, wait_for_cover
 from .hash_ranges import KeyHashRanges, RangesLike, SlotFilter, as_ranges
-from .hashing import KeyFormsMode
-from .reader import RangeReader, check_topic_exists
+from .hashing import KeyForms, KeyFormsMode
+
+_ordering_key, _partition_key = InnerMessage.ordering_key, InnerMessage.partition_key
+"""Unbound methods, which save one call per message."""
+
+
+@dataclass(eq=False)
+class _ChangeListener(TransitionSubscriber):
+    """Calls a function after discarded messages, and after a new native reader."""
+
+    part = Part.FAST_PATH
+    do: Callable[[], None]
+
+    def on_after(self, _: Transition, /) -> None:
+        self.do()
+
+    def on_reopen(self, *_: object) -> None:
+        self.do()
+
+
+class RangeReader(Reader):
+    """A `Reader` that delivers only messages whose own key slot is in `key_hash_ranges`.
+
+    Iteration ends when no more message is available.
+    """
+
+    __slots__ = ("_fast", "key_hash_ranges")
+
+    key_hash_ranges: KeyHashRanges
+    _fast: tuple[Any, ...]
+
+    @classmethod
+    def _assemble_filtered_(
+        cls, wanted: SlotFilter, *args: Any, compaction: CompactionFilter | None = None, **options: Any
+    ) -> Self:
+        """Make a reader of an official one, like `Reader._assemble_()`; `wanted` is the filter."""
+        self = cls._assemble_(*args, **options)
+        self.key_hash_ranges = wanted.ranges
+        source = self._source
+        if compaction is not None:
+            self._order.add_subscriber(compaction)
+        found = self._filter_by(wanted if compaction is None else lambda inner: compaction(inner) and wanted(inner))
+
+        def set_fast_path() -> None:
+            takes_all = compaction is None and wanted.ranges.is_full
+            self._fast = source.each, wanted.decided.get, found.wants, *found.kept, self._message_class, takes_all
+
+        self._order.add_subscriber(_ChangeListener(set_fast_path))
+        set_fast_path()
+        return self
+
+    def read_next(self, timeout_millis: int | None = None) -> Message:
+        """Read the next message of these ranges; see `Reader.read_next()`."""
+        unfiltered, verdict_of, wants, ready, unseen, new, takes_all = self._fast
+        # In a forked child, the source is replaced by one that raises.
+        if timeout_millis is not None or ready or unseen or self._source is not self._filter:
+            return self._receive_next_(timeout_millis)
+        # Inlined from `_receive` and the filter's source, to save a call for each message whose key is known.
+        message: Message = new()
+        try:
+            if takes_all:
+                for message.inner in unfiltered:
+                    return message
+            for inner in unfiltered:
+                try:
+                    wanted = None if _ordering_key(inner) else verdict_of(_partition_key(inner))
+                    if wanted or (wanted is None and wants(inner)):
+                        message.inner = inner
+                        return message
+                except UnicodeDecodeError:  # an ordering key of any bytes
+                    unseen.append(inner)
+                    break
+                except BaseException:
+                    unseen.append(inner)
+                    raise
+        except (pulsar.Timeout, pulsar.AlreadyClosed):  # also if replaced: the slower path handles it
+            pass
+        return self._receive_next_(None)
+
+    def __iter__(self) -> Iterator[Message]:
+        while self.has_message_available():
+            yield self.read_next()
+
+
+def check_topic_exists(admin: PulsarAdmin, topic: str) -> None:
+    """Raise if a topic does not exist; pass if the admin API does not answer."""
+    try:
+        if not admin.partitions(topic):
+            admin.stats(topic)
+    except AdminNotFound as error:
+        raise NoSuchTopic(
+            f"Topic {topic} not found: {error.reason}. A reader of key ranges does not create it; publish a message "
+            "first, or create the topic.",
+            topic=topic,
+        ) from None
+    except AdminError:
+        return
+
+
+def open_range_reader(
+    context: ClientContext,
+    arguments: Arguments,
+    ranges: RangesLike | KeyHashRanges,
+    key_forms: KeyFormsMode,
+    chain: ReaderChain | None,
+) -> RangeReader:
+    """Open a reader of key ranges; `arguments` are those of `Client.create_reader`, by name."""
+    wanted = SlotFilter(as_ranges(ranges), KeyForms(context.admin_api, key_forms))
+    topic, listener = arguments["topic"], arguments["reader_listener"]
+    if not isinstance(topic, str):
+        raise InvalidUse(f"A topic's name must be a str, got {type(topic).__name__}.")
+    check_topic_exists(context.admin_api(), topic)
+    if listener:
+        if chain is not None:
+            listener = chain.listening(listener)  # after the filter
+        arguments["reader_listener"] = lambda reader, message: wanted(message.inner) and listener(reader, message)
+    make = partial(RangeReader._assemble_filtered_, wanted)
+    reader: RangeReader = context.opener._open_reader_(arguments, make=make, chain=chain)
+    return reader
+
 
 _SHIFT: Final = 15
 """A block has the bits of 32,768 consecutive entries of one ledger."""

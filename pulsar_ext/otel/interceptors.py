@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary, WeakSet
 
 import pulsar
 from opentelemetry import propagate, trace
+from opentelemetry.context import Context  # noqa: TC002  # loaded anyway
 from opentelemetry.metrics import CallbackOptions, Meter, MeterProvider, Observation, get_meter, get_meter_provider
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, TracerProvider
 
@@ -36,10 +36,6 @@ from pulsar_ext.intercept.interfaces import (
 )
 from pulsar_ext.message import Message
 from pulsar_ext.produce.batching import HasTopic
-
-if TYPE_CHECKING:
-    from opentelemetry.context import Context
-
 
 SYSTEM, DESTINATION = "messaging.system", "messaging.destination.name"
 SUBSCRIPTION = "messaging.destination.subscription.name"

@@ -58,10 +58,7 @@ def to_json(rows: Sequence[Row]) -> str:
         "pulsar_ext": {"version": __version__},
         "scenarios": [
             {
-                "name": row.scenario.name,
-                "claim": row.scenario.claim,
-                "reference": row.scenario.reference,
-                "profile": row.scenario.profile,
+                **{name: getattr(row.scenario, name) for name in ("name", "claim", "reference", "profile")},
                 "broker_version": row.broker_version,
                 "official": row.official.to_dict(),
                 "pulsar_ext": row.ours.to_dict(),

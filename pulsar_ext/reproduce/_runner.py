@@ -61,9 +61,8 @@ def _load() -> dict[str, Scenario]:
 
 
 def _scenario_of(name: str, texts: Mapping[str, str]) -> Scenario:
-    module = import_module(f".{name.replace('-', '_')}", __package__)
-    reference = texts.get("reference", f"docs/reproduce.md#{name}")
-    return Scenario(name, texts["claim"], reference, module.run, texts.get("profile", "plain"))
+    run, reference = import_module(f".{name.replace('-', '_')}", __package__).run, f"docs/reproduce.md#{name}"
+    return Scenario(name, texts["claim"], texts.get("reference", reference), run, texts.get("profile", "plain"))
 
 
 SCENARIOS: Final[Mapping[str, Scenario]] = MappingProxyType(_load())

@@ -17,7 +17,7 @@ from enum import Enum
 from functools import cached_property
 from itertools import accumulate, islice
 from operator import itemgetter
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from pulsar_ext.admin import EntryMetadata, InternalStats, TopicStats
 from pulsar_ext.ids.position import Ledgers, Position, PositionRanges
@@ -140,8 +140,7 @@ MessageKey = tuple[str | None, str, int]
 """Key that the chunks of one message share: uuid, producer name, sequence id."""
 
 
-@dataclass(frozen=True, slots=True)
-class EntryRun:
+class EntryRun(NamedTuple):
     """Consecutive entries of one ledger with `messages` messages each; markers have 0. Chunks are excluded."""
 
     ledger_id: int
@@ -150,8 +149,7 @@ class EntryRun:
     messages: int
 
 
-@dataclass(frozen=True, slots=True)
-class PartialBatch:
+class PartialBatch(NamedTuple):
     """A batch with some messages acknowledged; `indexes` are the unacknowledged ones."""
 
     position: Position

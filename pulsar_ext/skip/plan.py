@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from pulsar_ext.admin import EntryMetadata
 from pulsar_ext.errors import InvalidUse, SkipInsideMessage
@@ -45,8 +46,7 @@ _MAX_HEADERS = 96
 """Limit of headers for a proof, about 0.1 s of requests; beyond it, reading the topic costs less."""
 
 
-@dataclass(frozen=True, slots=True)
-class CountedEntry:
+class CountedEntry(NamedTuple):
     """Entry of the wanted message, proved."""
 
     position: Position

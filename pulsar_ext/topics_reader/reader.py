@@ -37,7 +37,7 @@ from pulsar_ext.intercept.chain import ReaderChain, register_chain
 from pulsar_ext.intercept.receivers import intercept_reader
 from pulsar_ext.key_shared.hash_ranges import KeyHashRanges, RangesLike, SlotFilter, as_ranges
 from pulsar_ext.key_shared.hashing import KeyForms, KeyFormsMode
-from pulsar_ext.key_shared.reader import RangeReader, check_topic_exists
+from pulsar_ext.key_shared.reader_group import RangeReader, check_topic_exists
 from pulsar_ext.message import Message, message_class
 from pulsar_ext.reader import Reader
 from pulsar_ext.receive.order import ReceiveOrder, Transition

@@ -19,7 +19,7 @@ import pulsar_ext as pulsar
 from pulsar_ext import KeyHashRange, KeyHashRanges, MessageId, key_slot
 from pulsar_ext.key_shared.hashing import KeyFormWarning
 from pulsar_ext.key_shared.plan import read_histogram
-from pulsar_ext.key_shared.reader import RangeReader
+from pulsar_ext.key_shared.reader_group import RangeReader
 
 BOTH_CLIENTS = True
 

@@ -11,8 +11,7 @@ from keyed import KINDS, fill, number_of
 
 import pulsar_ext as pulsar
 from pulsar_ext import KeyHashRanges, MessageId
-from pulsar_ext.key_shared.reader import RangeReader
-from pulsar_ext.key_shared.reader_group import GroupReader
+from pulsar_ext.key_shared.reader_group import GroupReader, RangeReader
 
 EXPECTED = {"unbatched": "broker", "key": "broker", "chunked": "broker", "default": "client", "keyless": "client"}
 

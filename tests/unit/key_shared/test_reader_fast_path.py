@@ -13,7 +13,7 @@ from pulsar_ext._native.messages import InnerMessageBuilder
 from pulsar_ext._native.results import AlreadyClosed, Timeout
 from pulsar_ext.key_shared.hash_ranges import SlotFilter, as_ranges
 from pulsar_ext.key_shared.hashing import KeyForms
-from pulsar_ext.key_shared.reader import RangeReader
+from pulsar_ext.key_shared.reader_group import RangeReader
 from pulsar_ext.message import message_class
 from pulsar_ext.receive.order import Transition
 
