@@ -7,6 +7,7 @@ sent and received through the official client, and the broker is still running.
 
 from __future__ import annotations
 
+import re
 import time
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol, Self
@@ -109,7 +110,8 @@ class Reachable(Startable):
 
 
 _POLL_SECONDS = 0.2
-_LOG_TAIL_LINES = 40
+_LOG_TAIL_LINES, _LOG_ERRORS = 40, 10
+_ERROR = re.compile(r" - ERROR - |^Caused by: |^Exception in ")
 
 
 class Broker(Reachable):
@@ -216,7 +218,7 @@ class Broker(Reachable):
 
     def log_tail(self, lines: int = _LOG_TAIL_LINES) -> str:
         """Return the last lines of the log."""
-        return tail_of(self.log_text(), lines)
+        return "\n".join(self.log_text().splitlines()[-lines:])
 
     def describe(self) -> str:
         """Return a line about the broker, without secrets."""
@@ -269,7 +271,7 @@ class Broker(Reachable):
 
     def _start_error(self, reason: str) -> BrokerStartError:
         what = f"no Pulsar {self.version} (profile {self._profile.name}, back end {self.back_end})"
-        return start_error(what, reason, self.log_tail())
+        return start_error(what, reason, self.log_text())
 
 
 class Ports(NamedTuple):
@@ -357,13 +359,11 @@ class Standalone(Broker):
         return self._ports
 
 
-def tail_of(log: str, lines: int = _LOG_TAIL_LINES) -> str:
-    """Return the last lines of a log."""
-    return "\n".join(log.splitlines()[-lines:])
-
-
-def start_error(what: str, reason: str, log_tail: str) -> BrokerStartError:
-    """Return the error with what failed, the reason, and the end of the log."""
+def start_error(what: str, reason: str, log: str) -> BrokerStartError:
+    """Return the error with what failed, the reason, and the last errors and the end of the log."""
+    lines = log.splitlines()
+    errors = [line for line in lines[:-_LOG_TAIL_LINES] if _ERROR.search(line)]  # a program may end long after them
+    log_tail = "\n".join([*errors[-_LOG_ERRORS:], *lines[-_LOG_TAIL_LINES:]])
     return BrokerStartError(
         f"{what}: {reason}\nthe end of its log:\n{log_tail or '(empty)'}", reason=reason, log_tail=log_tail
     )

@@ -19,7 +19,7 @@ from pulsar_ext.errors import BrokerStartError, InvalidUse
 
 from .access import Access, Detour
 from .backend import BACKENDS, choose_backend
-from .broker import Broker, Reachable, start_error, tail_of
+from .broker import Broker, Reachable, start_error
 from .cluster_conf import CLUSTER, HOST, SETUP, ZOOKEEPER, Addresses, bookie_conf, broker_conf, zookeeper_conf
 from .cluster_runtime import Command, ProcessRuntime
 from .identity import Identity
@@ -511,7 +511,7 @@ class PulsarCluster(Reachable):
 
     def _error(self, name: str, reason: str) -> BrokerStartError:
         what = f"no Pulsar {self._version} cluster (profile {self._profile.name}), {name}"
-        return start_error(what, reason, tail_of(self._started.runtime.part(name).log_text()))
+        return start_error(what, reason, self._started.runtime.part(name).log_text())
 
 
 class ClusterBroker(Broker):
