@@ -248,6 +248,7 @@ class PulsarCluster(Reachable):
             self._state = _State(addresses, runtime, identity, {}, {}, {})
             self._proxy_lost_a_port = False
             try:
+                identity.write(runtime.home)
                 self._bring_up()
             except BrokerStartError:
                 if not attempts_left or not (self._proxy_lost_a_port or runtime.lost_a_port()):
