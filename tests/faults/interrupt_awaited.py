@@ -275,6 +275,7 @@ class AwaitedOpening(Awaited):
             "message_id_after": lambda: client.message_id_after(topic, id_, 3),
             "diagnose": lambda: client.diagnose(topic, limits=_FEW),
             "look": lambda: client.look(topic, limits=_FEW),
+            "read": lambda: client.read(topic, 0),
             "skip_messages": lambda: client.skip_messages(topic, "skipped", 3, dry_run=True),
             "close": client.close,
             "with client": lambda: _with(client),

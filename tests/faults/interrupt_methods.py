@@ -138,6 +138,7 @@ def _opening() -> Iterator[Case]:
         "create_reader ranges",
         "create_table_view",
         "create_reader_group",
+        "read",
         "requester",
         "replier",
         "new_consumer",
@@ -191,7 +192,7 @@ def _awaited() -> Iterator[Case]:
         "asyncio.Client",
         *("create_producer", "subscribe", "create_reader", "create_table_view", "create_reader_group", "new_reader"),
         *("new_consumer", "get_topic_partitions", "resolve_message_id", "message_id_after", "skip_messages", "close"),
-        *("diagnose", "look"),
+        *("diagnose", "look", "read"),
         __aexit__="with client",
     )
 

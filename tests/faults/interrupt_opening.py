@@ -64,6 +64,7 @@ class Opening(Rig):
                 topic, pulsar_ext.MessageId.earliest, key_hash_ranges=[pulsar_ext.KeyHashRange(0, 65534)]
             ),
             "create_table_view": lambda: client.create_table_view(topic),
+            "read": lambda: client.read(topic, 0),
             "requester": lambda: client.requester(topic, reply_topic=f"{topic}-replies", subscription_name="one"),
             "replier": lambda: client.replier(topic, print, consumer_type=official.ConsumerType.Exclusive),
             "create_reader_group": lambda: client.create_reader_group(topic, pulsar_ext.MessageId.earliest, 2),

@@ -251,7 +251,7 @@ class WrappedSender:
 
     def send_many(self, contents, columns, *, flush):
         """Check for empty arguments."""
-        assert (list(contents), columns, flush) == ([], {}, False)
+        assert (list(contents), columns) == ([], {})
 
     def flush(self):
         """Flush."""

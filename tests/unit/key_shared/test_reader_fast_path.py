@@ -51,7 +51,7 @@ def _official(native):
 def reader():
     """A reader of all keys whose native reader is replaced by a seek."""
     wanted = SlotFilter(as_ranges([(0, 40000), (40001, 65535)]), KeyForms(lambda: None, "text"))
-    context = SimpleNamespace(opener=None)
+    context = SimpleNamespace(opener=None, cluster=SimpleNamespace(may_change=False))
     opened = RangeReader._assemble_filtered_(
         wanted, _official(_Native("before")), context, message_class(BytesSchema()), "persistent://a/b/t"
     )
