@@ -661,7 +661,8 @@ class Consumer(Receiving[InnerConsumer, T], ConsumerHandle):
             TopicRequired: the consumer reads several topics and the id does not contain its topic.
             pulsar.AlreadyClosed: the consumer is closed.
         """
-        self._raise_if_closed()
+        if self._closed:  # a call costs time
+            self._raise_if_closed()
         if type(message) is self._message_class:
             self._redelivery.nack_message(message)
             return

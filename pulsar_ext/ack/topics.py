@@ -313,9 +313,6 @@ class AckInbox:
     def __len__(self) -> int:
         return len(self.messages) + len(self.ids) + len(self.positions) + len(self.position_ids)
 
-    def __bool__(self) -> bool:
-        return bool(self.messages) or self.has_more_than_messages
-
     @property
     def has_more_than_messages(self) -> bool:
         """True if the inbox contains ids or cumulative acknowledgements."""
