@@ -117,6 +117,9 @@ class EntryMetadata:
             ValueError: a header is missing, or is not in the format of the tested broker versions.
         """
         texts = {name.removeprefix(_PREFIX): text for name, text in headers.items() if name.startswith(_PREFIX)}
+        # The name in Pulsar 5, for a message after the first one of an open transaction.
+        if texts.get("txn-consumable") == "false":
+            texts["txn-uncommitted"] = "true"
         headed = ((one.name, *one.metadata["header"]) for one in fields(cls) if one.metadata)
         values = {name: read(texts[header]) for name, header, read in headed if header in texts}
         position = Position.parse(texts.get("message-id", ""))
