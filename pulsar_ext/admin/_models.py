@@ -112,6 +112,9 @@ class EntryMetadata:
     def from_headers(cls, headers: Mapping[str, str], payload: bytes | None = None) -> EntryMetadata:
         """Parse lower-case `x-pulsar-…` headers in Latin-1; raise `ValueError` if one is missing or invalid."""
         texts = {name.removeprefix(_PREFIX): text for name, text in headers.items() if name.startswith(_PREFIX)}
+        # The name in Pulsar 5, for a message after the first one of an open transaction.
+        if texts.get("txn-consumable") == "false":
+            texts["txn-uncommitted"] = "true"
         headed = ((one.name, *one.metadata["header"]) for one in fields(cls) if one.metadata)
         values = {name: read(texts[header]) for name, header, read in headed if header in texts}
         position = Position.parse(texts.get("message-id", ""))

@@ -332,6 +332,23 @@ def test_time_of_any_year_is_parsed(text, millis):
     assert EntryMetadata.from_headers(headers).event_time == millis
 
 
+@pytest.mark.parametrize(
+    ("header", "uncommitted"),
+    [
+        ("x-pulsar-txn-uncommitted: true", True),
+        ("x-pulsar-txn-uncommitted: false", False),
+        ("x-pulsar-txn-consumable: false", True),
+        ("x-pulsar-txn-consumable: true", False),
+    ],
+)
+def test_undeliverable_entries_are_known_by_both_headers(header, uncommitted):
+    """Pulsar 5 has another header for a message after the first one of an open transaction."""
+    name, _, text = header.partition(": ")
+    required = {"message-id": "1:2", "producer-name": "p", "sequence-id": "0", "publish-time": "2026-01-01T00:00:00Z"}
+    headers = {f"x-pulsar-{one}": value for one, value in required.items()} | {name: text}
+    assert EntryMetadata.from_headers(headers).txn_uncommitted is uncommitted
+
+
 def test_entry_without_headers_raises():
     """A response without the broker's headers raises."""
     with pytest.raises(ValueError):
