@@ -471,7 +471,7 @@ class Client(ClientHandle):
             topic: a topic, partitioned or not, several topics, or a pattern of them.
             start: a message id of any form, a publish time in milliseconds or as a datetime, or a dict from topics to
                 these; a topic that is not in the dict is read from its beginning. By default the beginning.
-            end: likewise; by default, and at most, the end of each topic now.
+            end: as `start`; by default, and at most, the end of each topic now.
             last: read only this number of messages before the end of each topic or partition, instead of a `start`.
             start_inclusive: whether a message at the start is read.
             end_inclusive: whether a message at the end is read.

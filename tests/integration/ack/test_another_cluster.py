@@ -237,7 +237,7 @@ def _receive_of(client, topic, kind, schema):
     "kind", ["consumer", "batch", "listener", "reader", "reader listener", "reader of several topics"]
 )
 def test_late_poll_delivers_no_wrong_value(clusters, monkeypatch, kind):
-    """If the C++ client reaches the east before the poll does, nothing is decoded with the west's schema."""
+    """Nothing is decoded with the west's schema after the C++ client has connected to the east before the poll."""
     monkeypatch.setattr("pulsar_ext._runtime.cluster._POLL_SECONDS", 3.0)
     topic = f"persistent://public/default/late-{kind.replace(' ', '-')}"
     with contextlib.closing(official.Client(clusters.east.service_url, **_QUIET)) as east:
