@@ -104,6 +104,7 @@ if _TYPE_CHECKING:  # the names in _HOMES for type checkers and the reference
     )
     from .producer import Producer as Producer
     from .reader import Reader as Reader
+    from .reading import Reading as Reading
     from .redelivery.schedule import MultiplierRedeliveryBackoff as MultiplierRedeliveryBackoff
     from .request.replier import Replier as Replier
     from .request.requester import Requester as Requester
@@ -150,6 +151,7 @@ _HOMES = {
         "produce.outcome": "DUPLICATE_MESSAGE SentMany",
         "producer": "Producer",
         "reader": "Reader",
+        "reading": "Reading",
         "redelivery.schedule": "MultiplierRedeliveryBackoff",
         "request.replier": "Replier",
         "request.requester": "Requester",

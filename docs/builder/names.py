@@ -33,7 +33,10 @@ PAGES: Final = {
     "client": ("Client", ("client",)),
     "messages": ("Messages and ids", ("ids", "message", "chunks", "schema", "schemas")),
     "producers": ("Producers", ("producer", "produce", "dedup")),
-    "consumers": ("Consumers and readers", ("consumer", "reader", "table_view", "receive", "ack", "redelivery")),
+    "consumers": (
+        "Consumers and readers",
+        ("consumer", "reader", "reading", "table_view", "receive", "ack", "redelivery"),
+    ),
     "keys": ("Keys", ("key_shared",)),
     "interceptors": ("Interceptors", ("intercept",)),
     "operations": ("Skip, look and doctor", ("skip", "look", "doctor")),

@@ -17,7 +17,7 @@ from .consumer import AckScope, Consumer
 from .errors import PulsarException
 from .key_shared import ConsumerBuilder, GroupReader, RangeReaderGroup, ReaderBuilder
 from .producer import Producer
-from .reader import Reader, TableView
+from .reader import Reader, Reading, TableView
 from .requests import Replier, Replies, Requester
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "RangeReaderGroup",
     "Reader",
     "ReaderBuilder",
+    "Reading",
     "Replier",
     "Replies",
     "Requester",

@@ -61,7 +61,7 @@ _TAKEN = 100
 
 
 class Reading(Closing[BlockingReading[T]]):
-    """A `pulsar_ext.reading.Reading` for asyncio; made by `Client.read()`. Cancelling loses no message."""
+    """A `pulsar_ext.Reading` for asyncio; made by `Client.read()`. Cancelling loses no message."""
 
     def __init__(self, blocking: BlockingReading[T], executor: Executor) -> None:
         super().__init__(blocking, executor)

@@ -17,8 +17,7 @@ import _pulsar
 import pulsar_ext
 import pulsar_ext.asyncio
 from pulsar_ext.admin import AsyncPulsarAdmin
-from pulsar_ext.asyncio import Client, Consumer, GroupReader, Producer, RangeReaderGroup, Reader
-from pulsar_ext.asyncio.reader import Reading
+from pulsar_ext.asyncio import Client, Consumer, GroupReader, Producer, RangeReaderGroup, Reader, Reading
 
 _LISTENERS = {"message_listener", "reader_listener"}
 _COMPLETION_SECONDS = 60.0
