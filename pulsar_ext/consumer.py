@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from inspect import iscoroutinefunction
 from itertools import repeat
@@ -22,50 +23,42 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pulsar
 
+from ._native.answer import Answer
 from ._native.core import wrap
 from ._native.fork import closed, listening_stub, refuse_after_fork
 from ._native.handles import ConsumerHandle, adopt
+from ._native.locks import OwnedLock
 from ._native.messages import InnerConsumer, InnerMessage, inner_message_of
 from ._native.results import POLL_MILLIS, AlreadyClosed, NotConnected, Timeout, cooperative
-from ._runtime.statistics import consumer_stats
+from ._native.seek_gate import SeekGate
+from ._runtime.context import ClientContext
+from ._runtime.statistics import ConsumerStats, consumer_stats
 from ._runtime.termination import at_termination
+from .ack.acknowledger import Acknowledger
 from .ack.confirm import AckScope, flush_acks
+from .admin import InternalStats
 from .chunks.resolver import as_message_id
 from .errors import InvalidUse
-from .ids.message_id import MessageId, Origin, from_inner
+from .ids.message_id import AnyMessageId, MessageId, Origin, from_inner
 from .ids.topic_name import TopicName
 from .message import Message
-from .process.actions import Redeliver
+from .process.actions import Action, Redeliver
 from .process.processing import Handling, ProcessRun
 from .receive.filter import RedeliveryFilter, ScreenedSource
 from .receive.native import Unsubscription, is_of_several
-from .receive.order import Transition
+from .receive.order import ReceiveOrder, Transition, TransitionSubscriber
 from .receive.prefetch import Prefetch, require_max_messages
 from .receive.receiver import CLOSING_SECONDS, Interrupted, Pause, Receiving
-from .receive.source import NativeSource, Recorder
-from .redelivery.letters import check_retry
+from .receive.seeks import Topics
+from .receive.source import NativeSource, ReceiveAsync, Recorder
+from .receive.undecryptable import Flow
+from .redelivery.letters import RetryLetters, check_retry
+from .redelivery.tracker import Redelivery
 from .schema.typed import T
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-
     from typing_extensions import TypeIs
 
-    from ._native.answer import Answer
-    from ._native.locks import OwnedLock
-    from ._native.seek_gate import SeekGate
-    from ._runtime.context import ClientContext
-    from ._runtime.statistics import ConsumerStats
-    from .ack.acknowledger import Acknowledger
-    from .admin import InternalStats
-    from .ids.message_id import AnyMessageId
-    from .process.actions import Action
-    from .receive.order import ReceiveOrder, TransitionSubscriber
-    from .receive.seeks import Topics
-    from .receive.source import ReceiveAsync
-    from .receive.undecryptable import Flow
-    from .redelivery.letters import RetryLetters
-    from .redelivery.tracker import Redelivery
 
 __all__ = ["Consumer", "Subscription"]
 

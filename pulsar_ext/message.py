@@ -8,27 +8,22 @@ the receive loop is one allocation and one store.
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from copy import copy
-from typing import TYPE_CHECKING, Generic, Self
+from typing import Generic, Self
 
 import pulsar
 from pulsar.schema import BytesSchema
 
 from ._native.handles import MessageHandle
-from ._native.messages import inner_message_of, wrap_batch
+from ._native.messages import InnerMessage, inner_message_of, wrap_batch
 from ._native.replicated import replicated_from
 from ._native.schemas import value_of
 from ._wire.batch_payload import read_batch
 from .errors import InvalidUse
 from .ids.message_id import MessageId, read_id
 from .schema.typed import T, of_another_cluster
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from contextlib import AbstractContextManager
-
-    from ._native.messages import InnerMessage
 
 _data, _has_null_value = MessageHandle.data, MessageHandle.has_null_value
 _ALTERABLE = ("value", "data", "properties", "partition_key", "ordering_key", "event_timestamp")

@@ -7,25 +7,21 @@ here (`produce.batching`), to partitions (`produce.partitioned`), or with dedupl
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Generic, Self
+from collections.abc import Iterable
+from typing import Generic, Self
 
 import pulsar
 
 from ._native.handles import SenderProducerHandle
 from ._native.signatures import with_signature_of
-from ._runtime.statistics import producer_stats
+from ._runtime.callbacks import SendCallback
+from ._runtime.statistics import ProducerStats, producer_stats
+from .ids.message_id import MessageId
 from .produce.batching import BatchingSender
 from .produce.options import columns_of
+from .produce.outcome import SentMany
+from .produce.sender import Sender
 from .schema.typed import T
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from ._runtime.callbacks import SendCallback
-    from ._runtime.statistics import ProducerStats
-    from .ids.message_id import MessageId
-    from .produce.outcome import SentMany
-    from .produce.sender import Sender
 
 __all__ = ["Producer"]
 

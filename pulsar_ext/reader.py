@@ -6,32 +6,28 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from ._native.fork import refuse_after_fork
 from ._native.handles import ReaderHandle, adopt
-from ._native.messages import InnerReader
+from ._native.messages import InnerMessage, InnerMessageId, InnerReader
 from ._native.results import Timeout, cooperative
+from ._runtime.context import ClientContext
 from .chunks.leftovers import ends_in_incomplete_message
+from .ids.message_id import AnyMessageId, MessageId
 from .message import Message
+from .receive.compacted import CompactionFilter
 from .receive.filter import FilteredSource
 from .receive.order import ReceiveOrder
 from .receive.receiver import Receiving
-from .receive.source import NativeSource
-from .receive.undecryptable import PermitWatch
+from .receive.source import NativeSource, ReceiveAsync
+from .receive.undecryptable import Flow, PermitWatch
 from .schema.typed import T
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     import pulsar
 
-    from ._native.messages import InnerMessage, InnerMessageId
-    from ._runtime.context import ClientContext
-    from .ids.message_id import AnyMessageId, MessageId
-    from .receive.compacted import CompactionFilter
-    from .receive.source import ReceiveAsync
-    from .receive.undecryptable import Flow
 
 __all__ = ["Reader"]
 

@@ -12,38 +12,32 @@ import heapq
 import re
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from itertools import chain, islice
 from operator import methodcaller
-from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Self
+from typing import Any, Final, Generic, NamedTuple, Self
 
 from ._native.results import POLL_MILLIS, Timeout
+from ._runtime.context import ClientContext
 from .chunks.leftovers import ends_in_incomplete_message
 from .chunks.resolver import as_message_id, is_unresolved, seek_time
 from .errors import InvalidUse, MessageIdNotFound
-from .ids.message_id import MessageId
+from .ids.message_id import AnyMessageId, MessageId
 from .ids.position import Ledgers, Position
 from .ids.topic_name import TopicName
-from .key_shared.hash_ranges import SlotFilter, as_ranges
+from .key_shared.hash_ranges import RangesLike, SlotFilter, as_ranges
 from .key_shared.hashing import KeyForms
+from .message import Message
+from .reader import Reader
 from .receive.seeks import partitions_of_each, target_of_each, targets_by_topic
 from .schema.typed import T
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
-
-    from ._runtime.context import ClientContext
-    from .ids.message_id import AnyMessageId
-    from .key_shared.hash_ranges import RangesLike
-    from .message import Message
-    from .reader import Reader
-
-    Place = AnyMessageId | int | datetime
-    """An id of any form, or a publish time: milliseconds since the epoch, or a datetime with a time zone."""
-    Places = Place | Mapping[str, Place] | None
-    """A place on all topics, or one for each topic; None is the beginning or the end of each."""
+Place = AnyMessageId | int | datetime
+"""An id of any form, or a publish time: milliseconds since the epoch, or a datetime with a time zone."""
+Places = Place | Mapping[str, Place] | None
+"""A place on all topics, or one for each topic; None is the beginning or the end of each."""
 
 _DOUBTFUL_SECONDS: Final = 3.0
 """Seconds without a message that the broker reports, after which the end of the topic is checked."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 import contextlib
 import logging
 import weakref
-from typing import TYPE_CHECKING, Any, Final, Generic, Self
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final, Generic, Self
 
 import pulsar
 
@@ -18,15 +19,11 @@ from pulsar_ext._native import threads
 from ._native.fork import never_opened, refuse_after_fork
 from ._native.locks import OwnedLock
 from ._native.results import AlreadyClosed, Timeout
+from .ids.message_id import MessageId
+from .message import Message
+from .reader import Reader
 from .reading import Key, stored_messages
 from .schema.typed import T
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from .ids.message_id import MessageId
-    from .message import Message
-    from .reader import Reader
 
 _log = logging.getLogger("pulsar_ext")
 

@@ -8,21 +8,17 @@ from __future__ import annotations
 
 import logging
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from threading import get_ident
-from typing import TYPE_CHECKING, Protocol, SupportsInt, TypeVar, TypeVarTuple
+from typing import Protocol, SupportsInt, TypeVar, TypeVarTuple
 
 import pulsar
 
+from pulsar_ext._native.messages import InnerMessageId
+from pulsar_ext._native.results import Result
 from pulsar_ext._native.thread_state import keep_thread_state
 from pulsar_ext.errors import InvalidUse
 from pulsar_ext.ids.message_id import MessageId
-
-if TYPE_CHECKING:
-    from collections.abc import Container
-
-    from pulsar_ext._native.messages import InnerMessageId
-    from pulsar_ext._native.results import Result
 
 
 class _Message(Protocol):

@@ -9,16 +9,13 @@ receive. They follow with a transition that drops everything they keep; see `pul
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 import pulsar
 
 from pulsar_ext._native.locks import OwnedLock
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
 
 _POLL_SECONDS: Final = 0.05
 """Interval of service info queries; the C++ client takes at least 90 ms to connect to another cluster."""

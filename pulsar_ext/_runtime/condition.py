@@ -8,16 +8,14 @@ C++ client's thread forever.
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from operator import attrgetter, call
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pulsar_ext._native import threads
 from pulsar_ext._native.locks import OwnedLock
 from pulsar_ext.errors import InvalidUse
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 def raise_if_interrupting(what: str, *locks: OwnedLock) -> None:

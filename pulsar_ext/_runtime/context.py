@@ -9,15 +9,21 @@ from __future__ import annotations
 import logging
 import math
 import time
+from collections.abc import Callable, Hashable
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol, TypeVar
+from typing import Any, ClassVar, Final, Literal, Protocol, TypeVar
 from weakref import WeakSet
 
 import pulsar
 
+from pulsar_ext._native.answer import Answer
 from pulsar_ext._native.locks import Lock
+from pulsar_ext._native.messages import InnerMessageId
 from pulsar_ext._native.results import NotConnected
+from pulsar_ext._native.schemas import SchemaInfo
+from pulsar_ext._native.signatures import Arguments
+from pulsar_ext.admin import PulsarAdmin
 from pulsar_ext.chunks.resolver import Resolver
 from pulsar_ext.errors import AdminRequired, AdminUnauthorized, AdminUnavailable, PulsarExtError
 
@@ -26,16 +32,6 @@ from .cluster import ClusterWatch
 from .ending import OpenSenders
 from .retry import retry
 from .scheduler import ClientScheduler, ConnectionPolls, OutcomeScheduler
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
-
-    from pulsar_ext._native.answer import Answer
-    from pulsar_ext._native.messages import InnerMessageId
-    from pulsar_ext._native.schemas import SchemaInfo
-    from pulsar_ext._native.signatures import Arguments
-    from pulsar_ext.admin import PulsarAdmin
-
 
 T = TypeVar("T")
 Happening = Literal["dead letter", "closed hole"]

@@ -6,9 +6,10 @@ import contextlib
 import math
 import time
 import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import pulsar
 
@@ -17,10 +18,6 @@ from pulsar_ext._native.answer import Answer
 from pulsar_ext._native.results import raise_result
 
 from .condition import Flag
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
 
 T = TypeVar("T")
 

@@ -19,8 +19,9 @@ import os
 import time
 import weakref
 from collections import deque
+from collections.abc import Callable
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 from weakref import WeakSet
 
 import pulsar
@@ -28,10 +29,6 @@ import pulsar
 from pulsar_ext._native import threads
 
 from .condition import Condition
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 _RETRY_SECONDS = 1.0
 _SPARE = 100

@@ -7,13 +7,10 @@ reopens it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from pulsar_ext.admin import TopicStats
+from pulsar_ext.admin import TopicStats
 
 
 @dataclass(frozen=True, slots=True)

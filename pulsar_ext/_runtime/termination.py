@@ -10,10 +10,8 @@ import os
 import signal
 import threading
 import weakref
-from typing import TYPE_CHECKING, Protocol
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from collections.abc import Iterator
+from typing import Protocol
 
 
 class Terminable(Protocol):

@@ -7,20 +7,17 @@ from __future__ import annotations
 
 import base64
 import re
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import repeat
-from typing import TYPE_CHECKING, Self
+from typing import Any, Self
 
 from pulsar_ext.errors import InvalidMessageId, InvalidUse
 
 from .protobuf import bytes_field, fields, number_field, varint
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from typing import Any
-
-    Options = Mapping[str, Any]
-    """Official arguments of a send, by name."""
+Options = Mapping[str, Any]
+"""Official arguments of a send, by name."""
 
 _PROPERTIES, PARTITION_KEY, _PAYLOAD_SIZE, _EVENT_TIME, IS_BASE64, ORDERING_KEY, SEQUENCE_ID = 1, 2, 3, 5, 6, 7, 8
 """Field numbers of `SingleMessageMetadata`."""

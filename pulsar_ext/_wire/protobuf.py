@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from pulsar_ext.errors import InvalidMessageId
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _MAX_TAG, _TAG__BYTES = (1 << 32) - 1, 5

@@ -15,19 +15,27 @@ import contextlib
 import logging
 import math
 import time
+from collections.abc import Iterable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 import pulsar
 
 from pulsar_ext._native import threads
+from pulsar_ext._native.answer import Answer
 from pulsar_ext._native.fork import closed_error
 from pulsar_ext._native.locks import OwnedLock
+from pulsar_ext._native.messages import InnerConsumer, InnerMessage
+from pulsar_ext._native.seek_gate import SeekGate
 from pulsar_ext._runtime.condition import raise_if_interrupting
+from pulsar_ext._runtime.context import ClientContext
 from pulsar_ext._runtime.lazy import lazy
 from pulsar_ext._runtime.scheduler import CONNECTION_POLL_SECONDS
+from pulsar_ext.ids.message_id import MessageId
 from pulsar_ext.ids.topic_name import TopicName
-from pulsar_ext.receive.order import Part, Transition, TransitionSubscriber
+from pulsar_ext.message import Message
+from pulsar_ext.receive.order import Part, ReceiveOrder, Transition, TransitionSubscriber
+from pulsar_ext.receive.seeks import Topics
 
 from .cursor import CursorMonitor
 from .delivery import (
@@ -39,28 +47,13 @@ from .delivery import (
     NATIVE_SECONDS,
     PARTIAL_BATCH_SECONDS,
     WATCH_SECONDS,
+    AckGrouping,
     Delivery,
     GroupTimer,
     is_same_connection,
 )
-from .topics import AckCollector
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from pulsar_ext._native.answer import Answer
-    from pulsar_ext._native.messages import InnerConsumer, InnerMessage
-    from pulsar_ext._native.seek_gate import SeekGate
-    from pulsar_ext._runtime.context import ClientContext
-    from pulsar_ext.ids.message_id import MessageId
-    from pulsar_ext.message import Message
-    from pulsar_ext.receive.order import ReceiveOrder
-    from pulsar_ext.receive.seeks import Topics
-
-    from .delivery import AckGrouping
-    from .groups import Entry
-    from .topics import TopicAcks
-
+from .groups import Entry
+from .topics import AckCollector, TopicAcks
 
 _MAX_PREFETCHED: Final = 400
 """Maximum number of messages fetched from the receiver queue ahead of the application."""

@@ -10,28 +10,21 @@ from __future__ import annotations
 
 import math
 import time
-from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
+from collections.abc import Iterable, Iterator
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 import pulsar
 
 from pulsar_ext._native import threads
-from pulsar_ext._native.messages import InnerMessageId
+from pulsar_ext._native.messages import InnerMessage, InnerMessageId
+from pulsar_ext._runtime.context import ClientContext
 from pulsar_ext.errors import AckNotConfirmed, AdminNotFound, AdminUnavailable, InvalidUse
+from pulsar_ext.message import Message
 
+from .acknowledger import Acknowledger
 from .delivery import CONFIRM_RESEND_SECONDS, FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS, UNNOTICED_SECONDS
-from .groups import AckGroup
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from pulsar_ext._native.messages import InnerMessage
-    from pulsar_ext._runtime.context import ClientContext
-    from pulsar_ext.message import Message
-
-    from .acknowledger import Acknowledger
-    from .groups import Entry
-    from .topics import TopicAcks
-
+from .groups import AckGroup, Entry
+from .topics import TopicAcks
 
 R_co = TypeVar("R_co", covariant=True)
 _MAX_LISTED = 100

@@ -9,28 +9,20 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 import pulsar
 
+from pulsar_ext._runtime.context import ClientContext
+from pulsar_ext.admin import InternalStats
 from pulsar_ext.errors import PulsarExtError
 from pulsar_ext.ids.position import Ledgers, Position
-from pulsar_ext.receive.order import OutdatedError, Transition, raise_unless
+from pulsar_ext.receive.order import OutdatedError, ReceiveOrder, Transition, raise_unless
 
-from .delivery import ARRIVAL_SECONDS, CHECK_SECONDS, RETRY_SECONDS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from contextlib import AbstractContextManager
-
-    from pulsar_ext._runtime.context import ClientContext
-    from pulsar_ext.admin import InternalStats
-    from pulsar_ext.receive.order import ReceiveOrder
-
-    from .delivery import Delivery
-    from .groups import Entry
-    from .topics import TopicAcks
-
+from .delivery import ARRIVAL_SECONDS, CHECK_SECONDS, RETRY_SECONDS, Delivery
+from .groups import Entry
+from .topics import TopicAcks
 
 _log = logging.getLogger("pulsar_ext.acks")
 

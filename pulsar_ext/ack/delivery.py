@@ -28,21 +28,17 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
 import pulsar
 
+from pulsar_ext._native.messages import InnerMessageId
 from pulsar_ext.errors import InvalidUse
 
 from .groups import NOTHING, AckGroup, Entry, Singles
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from pulsar_ext._native.messages import InnerMessageId
-
 
 # All times of acknowledgements, in seconds unless a name says otherwise.
 

@@ -8,27 +8,20 @@ whole batch is then recognised by comparing bytes, without reading each id.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from pulsar_ext._native.messages import InnerMessageId
+from pulsar_ext._runtime.context import ClientContext
 from pulsar_ext._wire.message_id_data import decode
 from pulsar_ext._wire.protobuf import varint, varint_value
 from pulsar_ext.chunks.resolver import is_unresolved
 from pulsar_ext.errors import AdminError, InvalidMessageId, InvalidUse, MessageIdUnresolved
-from pulsar_ext.ids.message_id import ChunkMessageId, Origin
+from pulsar_ext.ids.message_id import ChunkMessageId, MessageId, Origin
 from pulsar_ext.ids.position import Position
 
-from .groups import Singles
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from pulsar_ext._native.messages import InnerMessageId
-    from pulsar_ext._runtime.context import ClientContext
-    from pulsar_ext.ids.message_id import MessageId
-
-    from .groups import Entry
-
+from .groups import Entry, Singles
 
 _LONG = rb"([\x80-\xff]{0,9}[\x00-\x7f])"
 _OCTETS = [bytes([octet]) for octet in range(0x80, 0x100)]

@@ -12,19 +12,14 @@ repeats a cumulative acknowledgement. The ids built here are sent unchanged:
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from itertools import repeat
 from operator import itemgetter
-from typing import TYPE_CHECKING
 
-from pulsar_ext._native.messages import InnerMessageId, deserialize_inner, synthetic_batch_ids
+from pulsar_ext._native.messages import InnerConsumer, InnerMessageId, deserialize_inner, synthetic_batch_ids
 from pulsar_ext._wire.message_id_data import MessageIdData, encode
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from pulsar_ext._native.messages import InnerConsumer
-
-    from .groups import AckGroup, Entry
+from .groups import AckGroup, Entry
 
 __all__ = ["NativeSender"]
 

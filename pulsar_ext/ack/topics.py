@@ -11,38 +11,28 @@ import logging
 import math
 import time
 from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import chain, islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import pulsar
 
-from pulsar_ext._native.core import acknowledge, runs
-from pulsar_ext._native.messages import InnerMessage, serialized_ids
+from pulsar_ext._native.core import Run, acknowledge, runs
+from pulsar_ext._native.messages import InnerConsumer, InnerMessage, InnerMessageId, serialized_ids
+from pulsar_ext._runtime.context import ClientContext
 from pulsar_ext._wire.message_id_data import decode
 from pulsar_ext.chunks.resolver import as_message_id, entry_topic
-from pulsar_ext.ids.message_id import Origin
+from pulsar_ext.ids.message_id import MessageId, Origin
 from pulsar_ext.ids.topic_name import TopicName
+from pulsar_ext.message import Message
+from pulsar_ext.receive.seeks import Topics
 
 from .delivery import TopicDelivery
-from .groups import AckGroup, Singles, whole_without
+from .groups import AckGroup, Entry, Singles, whole_without
 from .ids import acknowledged_by, acknowledged_up_to, gather, is_complete_id, singles
 from .native_sender import NativeSender
-from .tracker import AckTracker, RecentAcks
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from pulsar_ext._native.core import Run
-    from pulsar_ext._native.messages import InnerConsumer, InnerMessageId
-    from pulsar_ext._runtime.context import ClientContext
-    from pulsar_ext.ids.message_id import MessageId
-    from pulsar_ext.message import Message
-    from pulsar_ext.receive.seeks import Topics
-
-    from .groups import Entry
-    from .tracker import Unacked
-
+from .tracker import AckTracker, RecentAcks, Unacked
 
 _log = logging.getLogger("pulsar_ext.acks")
 

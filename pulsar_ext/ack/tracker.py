@@ -24,16 +24,11 @@ one late message causes everything to be redelivered, and for all types with a r
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, TypeVar
 
-from .groups import NO_ENTRY, NOTHING, AckGroup, before, whole_without
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from .groups import Entry, Singles
-
+from .groups import NO_ENTRY, NOTHING, AckGroup, Entry, Singles, before, whole_without
 
 _MAX_PARTIAL = 10_000
 """Maximum number of partly acknowledged batches; another consumer may have received their other messages."""

@@ -11,15 +11,17 @@ import atexit
 import contextlib
 import logging
 import os
+import re
 import sys
 import time
 import weakref
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import fields
 from functools import partial
 from multiprocessing.util import Finalize
 from operator import itemgetter
 from types import MethodType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import pulsar
 
@@ -32,60 +34,48 @@ from pulsar_ext._native.signatures import Arguments, binding, documented_by, off
 from pulsar_ext._runtime.condition import raise_if_interrupting
 from pulsar_ext._runtime.context import ClientContext
 from pulsar_ext._runtime.cpp_log import log_through
-from pulsar_ext._runtime.ending import close_together, fail_together
+from pulsar_ext._runtime.ending import OpenSender, close_together, fail_together
 from pulsar_ext._runtime.statistics import ClientStats
 from pulsar_ext.admin import PulsarAdmin, derive_admin_url
 from pulsar_ext.consumer import Consumer
+from pulsar_ext.dedup.opening import Recall
 from pulsar_ext.doctor.examination import examine
+from pulsar_ext.doctor.findings import Diagnosis, DiagnosisLimits
 from pulsar_ext.errors import AdminRequired, AdminUnavailable, InvalidUse
+from pulsar_ext.ids.message_id import AnyMessageId, MessageId
 from pulsar_ext.intercept.chain import ConsumerChain, ReaderChain
+from pulsar_ext.intercept.interfaces import ConsumerInterceptor, ProducerInterceptor, ReaderInterceptor
 from pulsar_ext.key_shared.builders import ConsumerBuilder, ReaderBuilder
-from pulsar_ext.key_shared.reader_group import RangeReaderGroup, open_group, open_range_reader
-from pulsar_ext.look.survey import survey
+from pulsar_ext.key_shared.hash_ranges import KeyHashRanges, RangesLike
+from pulsar_ext.key_shared.hashing import KeyFormsMode
+from pulsar_ext.key_shared.reader_group import Filtering, RangeReaderGroup, open_group, open_range_reader
+from pulsar_ext.look.survey import Survey, survey
+from pulsar_ext.message import Message
+from pulsar_ext.process.actions import Action
 from pulsar_ext.produce.router import HashingScheme
+from pulsar_ext.producer import Producer
 from pulsar_ext.reader import Reader
-from pulsar_ext.reading import open_reading
+from pulsar_ext.reading import Places, Reading, open_reading
 from pulsar_ext.receive.undecryptable import tolerates_decryption_failure, unique_name
+from pulsar_ext.redelivery.schedule import Backoff
 from pulsar_ext.redelivery.tracker import RedeliveryOptions
 from pulsar_ext.request.envelope import in_same_namespace
 from pulsar_ext.request.replier import Replier, Replying, replier_arguments
 from pulsar_ext.request.requester import Requester
 from pulsar_ext.schema.choice import VersionLookup, schema_of
-from pulsar_ext.schema.typed import TypedSchema
+from pulsar_ext.schema.typed import T, TypedSchema
+from pulsar_ext.skip.boundaries import Unit
 from pulsar_ext.skip.skipper import Skipper, SkipResult, message_id_after
+from pulsar_ext.table_view import TableView
 from pulsar_ext.topics_reader.reader import open_topics_reader, reads_several
 
 from .authentication import AuthenticationToken, authentication_error_details, credentials_of
 from .closing import ClientClose, finish_closing, stop_fetching
-from .consumers import ActiveEvents, ConsumerSettings, open_consumer
+from .consumers import ActiveEvents, ConsumerEventListener, ConsumerSettings, open_consumer
 from .producers import make_producer
 from .reachability import check_readable, opening_error_details, schema_error_details
 from .readers import open_reader, open_table_view
 from .same_cluster import AdminChoice, ClusterCheck
-
-if TYPE_CHECKING:
-    import re
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-
-    from pulsar_ext._runtime.ending import OpenSender
-    from pulsar_ext.dedup.opening import Recall
-    from pulsar_ext.doctor.findings import Diagnosis, DiagnosisLimits
-    from pulsar_ext.ids.message_id import AnyMessageId, MessageId
-    from pulsar_ext.intercept.interfaces import ConsumerInterceptor, ProducerInterceptor, ReaderInterceptor
-    from pulsar_ext.key_shared.hash_ranges import KeyHashRanges, RangesLike
-    from pulsar_ext.key_shared.hashing import KeyFormsMode
-    from pulsar_ext.key_shared.reader_group import Filtering
-    from pulsar_ext.look.survey import Survey
-    from pulsar_ext.message import Message
-    from pulsar_ext.process.actions import Action
-    from pulsar_ext.producer import Producer
-    from pulsar_ext.reading import Places, Reading
-    from pulsar_ext.redelivery.schedule import Backoff
-    from pulsar_ext.schema.typed import T
-    from pulsar_ext.skip.boundaries import Unit
-    from pulsar_ext.table_view import TableView
-
-    from .consumers import ConsumerEventListener
 
 
 def with_service_url(arguments: Arguments, environment: Mapping[str, str]) -> Arguments:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pulsar
 
@@ -13,15 +13,10 @@ from pulsar_ext._native import threads
 from pulsar_ext._native.answer import ANSWER_SECONDS, answered_within
 from pulsar_ext._native.fork import Refusing, refuse_after_fork
 from pulsar_ext._native.locks import Lock
+from pulsar_ext._native.messages import InnerClient
+from pulsar_ext._runtime.ending import OpenSenders
 from pulsar_ext.consumer import Consumer
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pulsar_ext._native.messages import InnerClient
-    from pulsar_ext._runtime.ending import OpenSenders
-    from pulsar_ext.reader import Reader
-
+from pulsar_ext.reader import Reader
 
 _BATCH_SECONDS = 0.5
 """Time in seconds for batch receives to complete before they are ended; their default timeout is 100 ms."""

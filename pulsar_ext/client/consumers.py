@@ -6,11 +6,11 @@ import sys
 import time
 import weakref
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import call
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
 import pulsar
 
@@ -21,15 +21,18 @@ from pulsar_ext._native.consumer_settings import (
     set_subscription_properties,
 )
 from pulsar_ext._native.messages import inner_message_of
+from pulsar_ext._native.seek_gate import SeekGate
+from pulsar_ext._native.signatures import Arguments, binding
 from pulsar_ext._runtime.callbacks import guard_event, guard_listener, weak_listener
+from pulsar_ext._runtime.context import ClientContext
 from pulsar_ext.ack.acknowledger import Acknowledger
 from pulsar_ext.ack.delivery import AckGrouping
 from pulsar_ext.consumer import Consumer, Subscription
 from pulsar_ext.errors import InvalidUse
-from pulsar_ext.intercept.chain import register_chain
+from pulsar_ext.intercept.chain import ConsumerChain, register_chain
 from pulsar_ext.intercept.receivers import intercept_consumer
 from pulsar_ext.key_shared.consumer import check_key_shared
-from pulsar_ext.message import adopt_message, at_cluster, message_class
+from pulsar_ext.message import Message, adopt_message, at_cluster, message_class
 from pulsar_ext.receive.compacted import CompactionFilter
 from pulsar_ext.receive.native import ConsumerReopener
 from pulsar_ext.receive.order import ReceiveOrder
@@ -44,16 +47,7 @@ from pulsar_ext.receive.undecryptable import (
 from pulsar_ext.redelivery.stranded import LeftoverWatch, StrandedWatch
 from pulsar_ext.redelivery.tracker import RedeliveryOptions, configure_redelivery
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pulsar_ext._native.seek_gate import SeekGate
-    from pulsar_ext._native.signatures import Arguments, binding
-    from pulsar_ext._runtime.context import ClientContext
-    from pulsar_ext.intercept.chain import ConsumerChain
-    from pulsar_ext.message import Message
-
-    _Make = Callable[[pulsar.Consumer, Subscription], Consumer]
+_Make = Callable[[pulsar.Consumer, Subscription], Consumer]
 
 
 _MAX_INT: Final = 2**31 - 1

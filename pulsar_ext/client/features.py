@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pulsar_ext._native.consumer_settings import (
     event_listener_setter,
@@ -13,10 +14,6 @@ from pulsar_ext._native.consumer_settings import (
 from pulsar_ext._native.messages import prove_sequence_ids
 from pulsar_ext._native.replicated import replicated_from_reader
 from pulsar_ext._native.schemas import prove_avro
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 FEATURES: Final[dict[str, Callable[[], object]]] = {
     "subscribe(priority_level=)": priority_level_setter,

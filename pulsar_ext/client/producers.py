@@ -7,18 +7,22 @@ started partitions. Without batching, chunking and deduplication use this librar
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
 import pulsar
 
-from pulsar_ext._native.handles import ProducerHandle
+from pulsar_ext._native.answer import Answer
+from pulsar_ext._native.handles import ClientHandle, ProducerHandle
 from pulsar_ext._native.interruptible import InterruptibleClient
 from pulsar_ext._native.messages import truthy
+from pulsar_ext._native.signatures import Arguments, binding
 from pulsar_ext._runtime.callbacks import guard_router
+from pulsar_ext._runtime.context import ClientContext
 from pulsar_ext.dedup.opening import Opening, Recall, check_deduplication_arguments
 from pulsar_ext.dedup.sender import ChunkedSender, DedupSender
 from pulsar_ext.errors import InvalidUse, ProducerBroken
 from pulsar_ext.intercept.chain import InterceptedSender, ProducerChain, register_chain
+from pulsar_ext.intercept.interfaces import ProducerInterceptor
 from pulsar_ext.message import Received, adopt_message
 from pulsar_ext.produce.batch import BatchingConfig
 from pulsar_ext.produce.batching import BatchingSender, SeparatedSender, batching_for_keys, mixed_key_check
@@ -27,19 +31,9 @@ from pulsar_ext.produce.options import SendTiming, SequenceCounter, keep_timeout
 from pulsar_ext.produce.outcome import PendingMessages
 from pulsar_ext.produce.partitioned import PartitionedSender
 from pulsar_ext.produce.router import HashingScheme, Routing
-from pulsar_ext.produce.sender import close_quietly
+from pulsar_ext.produce.sender import Sender, close_quietly
 from pulsar_ext.producer import Producer
 from pulsar_ext.schema.key_value import KeyValueEncoding, KeyValueSchema
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from pulsar_ext._native.answer import Answer
-    from pulsar_ext._native.handles import ClientHandle
-    from pulsar_ext._native.signatures import Arguments, binding
-    from pulsar_ext._runtime.context import ClientContext
-    from pulsar_ext.intercept.interfaces import ProducerInterceptor
-    from pulsar_ext.produce.sender import Sender
 
 
 def make_producer(

@@ -10,25 +10,20 @@ from __future__ import annotations
 
 import contextlib
 import socket
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING
 
 import pulsar
 
+from pulsar_ext._native.interruptible import InterruptibleClient
 from pulsar_ext._native.schemas import text_of
+from pulsar_ext._native.signatures import Arguments
+from pulsar_ext._runtime.context import ClientContext
+from pulsar_ext.admin import PulsarAdmin, TopicStats
 from pulsar_ext.errors import AdminError, PulsarExtError, SchemaMismatch
 from pulsar_ext.ids.topic_name import TopicName
 from pulsar_ext.schema.reading import explain
 from pulsar_ext.schema.typed import TypedSchema
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from pulsar_ext._native.interruptible import InterruptibleClient
-    from pulsar_ext._native.signatures import Arguments
-    from pulsar_ext._runtime.context import ClientContext
-    from pulsar_ext.admin import PulsarAdmin, TopicStats
-
 
 _SOCKET_SECONDS, _ADMIN_SECONDS = 1.0, 2.0
 _MOST_ADDRESSES = 3

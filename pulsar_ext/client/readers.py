@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import weakref
+from collections.abc import Callable
 from functools import partial
 from operator import call
-from typing import TYPE_CHECKING
 
 import pulsar
 
 from pulsar_ext._native.handles import listener_reader
 from pulsar_ext._native.messages import inner_message_of
-from pulsar_ext._native.signatures import named_arguments
+from pulsar_ext._native.signatures import Arguments, named_arguments
 from pulsar_ext._runtime.callbacks import guard_listener, weak_listener
+from pulsar_ext._runtime.context import ClientContext
 from pulsar_ext.chunks.leftovers import ends_in_incomplete_message
 from pulsar_ext.errors import AdminError, InvalidUse
 from pulsar_ext.ids.message_id import MessageId
-from pulsar_ext.intercept.chain import register_chain
+from pulsar_ext.intercept.chain import ReaderChain, register_chain
 from pulsar_ext.intercept.receivers import intercept_reader
-from pulsar_ext.message import adopt_message, message_class
+from pulsar_ext.message import Message, adopt_message, message_class
 from pulsar_ext.reader import Reader
 from pulsar_ext.receive.compacted import CompactionFilter
 from pulsar_ext.receive.native import ReaderReopener
@@ -27,14 +28,6 @@ from pulsar_ext.receive.undecryptable import Flow, raise_on_encrypted_chunks
 from pulsar_ext.schema.auto_consume import AutoConsumeSchema
 from pulsar_ext.schema.key_value import KeyValueSchema
 from pulsar_ext.table_view import End, TableView
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pulsar_ext._native.signatures import Arguments
-    from pulsar_ext._runtime.context import ClientContext
-    from pulsar_ext.intercept.chain import ReaderChain
-    from pulsar_ext.message import Message
 
 
 def open_reader(

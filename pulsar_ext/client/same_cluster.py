@@ -12,22 +12,16 @@ import contextlib
 import copy
 import time
 import uuid
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 from urllib.parse import unquote
 
 import pulsar
 
-from pulsar_ext._native.handles import consumers_of
+from pulsar_ext._native.handles import ClientHandle, consumers_of
+from pulsar_ext.admin import PulsarAdmin
 from pulsar_ext.consumer import Consumer
 from pulsar_ext.errors import AdminError, AdminNotFound, AdminRequired, InvalidUse
 from pulsar_ext.ids.topic_name import TopicName
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pulsar_ext._native.handles import ClientHandle
-    from pulsar_ext.admin import PulsarAdmin
-
 
 _CHECK_SECONDS = 5.0
 _POLLS = 10

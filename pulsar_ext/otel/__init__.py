@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pulsar_ext._native.handles import AsyncClientHandle
 from pulsar_ext._runtime.context import ClientContext
+from pulsar_ext.client.client import Client
 from pulsar_ext.errors import InvalidUse, MissingExtra
 
 with MissingExtra.named("otel", "pulsar_ext.otel"):
@@ -19,8 +21,6 @@ if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider
     from opentelemetry.trace import TracerProvider
 
-    from pulsar_ext._native.handles import AsyncClientHandle
-    from pulsar_ext.client.client import Client
 
 __all__ = ["instrument", "processing"]
 

@@ -6,26 +6,20 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import pulsar
 
 from pulsar_ext._native.core import GroupBase
+from pulsar_ext._native.messages import InnerMessage
+from pulsar_ext._native.signatures import Arguments
+from pulsar_ext._runtime.callbacks import SendCallback
 
-from .core import Items, batch_payload, entry_message
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from pulsar_ext._native.messages import InnerMessage
-    from pulsar_ext._native.signatures import Arguments
-    from pulsar_ext._runtime.callbacks import SendCallback
-
-    from .core import Item
-    from .options import Options
-    from .outcome import BulkOutcome
-
+from .core import Item, Items, batch_payload, entry_message
+from .options import Options
+from .outcome import BulkOutcome
 
 _PLAIN = {"partition_key": str, "ordering_key": str, "sequence_id": int, "event_timestamp": int}
 _MAX_NUMBER = (1 << 63) - 1

@@ -16,48 +16,37 @@ import operator
 import os
 import warnings
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import takewhile, tee
 from operator import itemgetter
 from pathlib import Path
 from threading import get_ident
 from traceback import walk_stack
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import pulsar
 import pulsar.schema
 
-from pulsar_ext._native.handles import rebuild_message
+from pulsar_ext._native.answer import Answer
+from pulsar_ext._native.handles import ProducerHandle, rebuild_message
+from pulsar_ext._native.messages import InnerMessage
 from pulsar_ext._native.results import raise_result
-from pulsar_ext._native.signatures import check_sequence_id, with_signature_of
+from pulsar_ext._native.signatures import Arguments, check_sequence_id, with_signature_of
 from pulsar_ext._runtime.callbacks import SendCallback, call_back
+from pulsar_ext._runtime.context import ClientContext
 from pulsar_ext._wire.batch_payload import NULL_VALUE, Base64Key, key_fields, option_fields
 from pulsar_ext.errors import AdminNotAllowed, InvalidUse, PulsarExtError
 from pulsar_ext.ids.message_id import MessageId
 from pulsar_ext.ids.topic_name import TopicName
+from pulsar_ext.schema.key_value import KeyValueSchema
 
-from .batch import Batch, are_plain
+from .batch import Batch, BatchingConfig, are_plain
 from .core import joining
 from .dispatch import Dispatcher
-from .options import is_single_entry, key_of, named_options, parts_of, rows_of
-from .outcome import BulkOutcome, OutcomeWaiter
-from .sender import WrappingSender, check_callback, close_quietly, post_each
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from pulsar_ext._native.answer import Answer
-    from pulsar_ext._native.handles import ProducerHandle
-    from pulsar_ext._native.messages import InnerMessage
-    from pulsar_ext._native.signatures import Arguments
-    from pulsar_ext._runtime.context import ClientContext
-    from pulsar_ext.schema.key_value import KeyValueSchema
-
-    from .batch import BatchingConfig
-    from .options import Columns, Options, SequenceCounter
-    from .outcome import SentMany
-    from .sender import Sender
-
+from .options import Columns, Options, SequenceCounter, is_single_entry, key_of, named_options, parts_of, rows_of
+from .outcome import BulkOutcome, OutcomeWaiter, SentMany
+from .sender import Sender, WrappingSender, check_callback, close_quietly, post_each
 
 _log = logging.getLogger("pulsar_ext")
 _PACKAGE = str(Path(__file__).parents[1]) + os.sep

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 from pulsar_ext._native import core
-from pulsar_ext._native.messages import batch_message
+from pulsar_ext._native.messages import InnerMessage, batch_message
+from pulsar_ext._native.results import Result
+from pulsar_ext._runtime.callbacks import SendCallback
 from pulsar_ext._wire.batch_payload import batch_parts, whole_batch
 from pulsar_ext.ids.message_id import ids_in_batch
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from pulsar_ext._native.messages import InnerMessage
-    from pulsar_ext._native.results import Result
-    from pulsar_ext._runtime.callbacks import SendCallback
-
-    Item = tuple[bytes, SendCallback | None, int, bytes, bytes]
-    """A message in an open batch: payload, callback, sequence id, and what `option_fields` and `key_fields` wrote."""
-    Columns = tuple[Sequence[bytes], Sequence[SendCallback | None], Sequence[int], Sequence[bytes], Sequence[bytes]]
+Item = tuple[bytes, SendCallback | None, int, bytes, bytes]
+"""A message in an open batch: payload, callback, sequence id, and what `option_fields` and `key_fields` wrote."""
+Columns = tuple[Sequence[bytes], Sequence[SendCallback | None], Sequence[int], Sequence[bytes], Sequence[bytes]]
 
 
 _log = logging.getLogger("pulsar_ext")

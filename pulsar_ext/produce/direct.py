@@ -16,46 +16,33 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
+from collections.abc import Callable, Iterable
 from functools import partial
 from threading import get_ident
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pulsar
 
 from pulsar_ext._native import threads
+from pulsar_ext._native.answer import Answer
 from pulsar_ext._native.fork import closed, refuse_after_fork
-from pulsar_ext._native.handles import build_plain
+from pulsar_ext._native.handles import ProducerHandle, build_plain
 from pulsar_ext._native.locks import OwnedLock
-from pulsar_ext._native.messages import InnerMessageId
-from pulsar_ext._native.results import UNREACHABLE, raise_result, result_of
+from pulsar_ext._native.messages import InnerMessage, InnerMessageId, InnerProducer
+from pulsar_ext._native.results import UNREACHABLE, Result, raise_result, result_of
 from pulsar_ext._native.signatures import with_signature_of
-from pulsar_ext._runtime.callbacks import call_back
+from pulsar_ext._runtime.callbacks import SendCallback, call_back
 from pulsar_ext._runtime.condition import Flag, raise_if_interrupting
+from pulsar_ext._runtime.context import ClientContext
 from pulsar_ext._runtime.retry import retry
 from pulsar_ext._runtime.scheduler import batch_scheduler
 from pulsar_ext.ids.message_id import MessageId, plain_from_inner
 
-from .batch import Batch
-from .batching import ReplacingSender
-from .options import named_options
-from .outcome import BulkOutcome, OutcomeWaiter
+from .batch import Batch, BatchingConfig
+from .batching import MixedKeyCheck, ReplacingSender
+from .options import Columns, Options, SendTiming, SequenceCounter, named_options
+from .outcome import BulkOutcome, OutcomeWaiter, PendingMessages, SentMany
 from .sender import HandleSender, check_callback, post_each
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from pulsar_ext._native.answer import Answer
-    from pulsar_ext._native.handles import ProducerHandle
-    from pulsar_ext._native.messages import InnerMessage, InnerProducer
-    from pulsar_ext._native.results import Result
-    from pulsar_ext._runtime.callbacks import SendCallback
-    from pulsar_ext._runtime.context import ClientContext
-
-    from .batch import BatchingConfig
-    from .batching import MixedKeyCheck
-    from .options import Columns, Options, SendTiming, SequenceCounter
-    from .outcome import PendingMessages, SentMany
-
 
 _NO_CALLBACK: Any = None
 """Accepted by the binding in place of any callback."""

@@ -16,41 +16,33 @@ import logging
 import operator
 import time
 from collections import deque
+from collections.abc import Callable
 from functools import partial
 from itertools import islice
 from threading import get_ident
-from typing import TYPE_CHECKING, TypeVar, TypeVarTuple
+from typing import TypeVar, TypeVarTuple
 
 import pulsar
 
+from pulsar_ext._native.answer import Answer
 from pulsar_ext._native.core import DispatchBase
 from pulsar_ext._native.fork import closed, refuse_after_fork
+from pulsar_ext._native.handles import ProducerHandle
 from pulsar_ext._native.locks import OwnedLock
-from pulsar_ext._native.results import raise_result
+from pulsar_ext._native.messages import InnerMessageId, InnerProducer
+from pulsar_ext._native.results import Result, raise_result
 from pulsar_ext._native.thread_state import keep_thread_state
 from pulsar_ext._runtime.callbacks import SendCallback, call_back
 from pulsar_ext._runtime.condition import raise_if_interrupting
+from pulsar_ext._runtime.context import ClientContext
 from pulsar_ext._runtime.scheduler import batch_scheduler
 from pulsar_ext.errors import InvalidUse
 from pulsar_ext.ids.message_id import MessageId, id_in_batch
 
-from .batch import Batch, BatchGroup, ordered
-from .outcome import PendingMessages, deliver_each, persisted_entry
+from .batch import Batch, BatchGroup, BatchingConfig, ordered
+from .core import Item
+from .outcome import PendingMessages, PersistedEntry, deliver_each, persisted_entry
 from .sender import HandleSender
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pulsar_ext._native.answer import Answer
-    from pulsar_ext._native.handles import ProducerHandle
-    from pulsar_ext._native.messages import InnerMessageId, InnerProducer
-    from pulsar_ext._native.results import Result
-    from pulsar_ext._runtime.context import ClientContext
-
-    from .batch import BatchingConfig
-    from .core import Item
-    from .outcome import PersistedEntry
-
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")

@@ -12,19 +12,14 @@ producer's connection is unsteady.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sized
+from collections.abc import Iterable, Iterator, Sized
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from pulsar_ext._native.core import SequenceBase
+from pulsar_ext._native.messages import InnerProducerConfiguration
 from pulsar_ext._native.signatures import Arguments
 from pulsar_ext.errors import InvalidUse
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pulsar_ext._native.messages import InnerProducerConfiguration
-
 
 T = TypeVar("T")
 Options = Arguments

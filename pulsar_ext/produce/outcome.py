@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import pulsar
 
 from pulsar_ext._native.core import PendingBase
 from pulsar_ext._native.locks import Lock
-from pulsar_ext._native.messages import deserialize_inner
+from pulsar_ext._native.messages import InnerMessageId, deserialize_inner
 from pulsar_ext._native.results import Result, raise_result
-from pulsar_ext._runtime.callbacks import call_back
+from pulsar_ext._runtime.callbacks import SendCallback, call_back
 from pulsar_ext._runtime.condition import Condition, Flag
 from pulsar_ext._wire.message_id_data import decode, encode
 from pulsar_ext.errors import DuplicateMessage
 from pulsar_ext.ids.message_id import MessageId, from_inner
 
 from .core import deliver
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from pulsar_ext._native.messages import InnerMessageId
-    from pulsar_ext._runtime.callbacks import SendCallback
-
 
 _OK = pulsar.Result.Ok
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Sequence
 
 import pulsar
 
@@ -19,23 +19,15 @@ from pulsar_ext._native.locks import OwnedLock
 from pulsar_ext._native.results import raise_result
 from pulsar_ext._native.signatures import with_signature_of
 from pulsar_ext._runtime.callbacks import SendCallback, call_back
+from pulsar_ext._runtime.context import ClientContext
 from pulsar_ext._runtime.ending import close_together
 from pulsar_ext.ids.message_id import MessageId
 
-from .options import is_single_entry, named_options
-from .outcome import BulkOutcome
+from .batching import BatchingSender
+from .options import Columns, Options, is_single_entry, named_options
+from .outcome import BulkOutcome, SentMany
+from .router import Routing
 from .sender import check_callback, post_each
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from pulsar_ext._runtime.context import ClientContext
-
-    from .batching import BatchingSender
-    from .options import Columns, Options
-    from .outcome import SentMany
-    from .router import Routing
-
 
 _INVALID = pulsar.Result.UnknownError
 """The official result of a message for which a router returns an invalid index."""

@@ -9,23 +9,18 @@ from __future__ import annotations
 import enum
 import random
 import time
+from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import mmh3
 import pulsar
 
-from pulsar_ext._native.messages import official_message
+from pulsar_ext._native.messages import InnerMessage, official_message
+from pulsar_ext._native.signatures import Arguments
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from pulsar_ext._native.messages import InnerMessage
-    from pulsar_ext._native.signatures import Arguments
-
-    from .batch import BatchingConfig, Bounds
-    from .options import Options
-
+from .batch import BatchingConfig, Bounds
+from .options import Options
 
 _MASK = (1 << 64) - 1
 _STEP, _FACTOR = 0x9E3779B97F4A7C15, 0xDF442D22CE4859B9

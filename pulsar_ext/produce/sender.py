@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Iterable
+from typing import Any, Protocol
 
 import pulsar
 
-from pulsar_ext._runtime.ending import close_together
+from pulsar_ext._native.handles import ProducerHandle
+from pulsar_ext._native.messages import InnerProducer
+from pulsar_ext._runtime.callbacks import SendCallback
+from pulsar_ext._runtime.context import ClientContext
+from pulsar_ext._runtime.ending import OpenSender, close_together
 from pulsar_ext.errors import InvalidUse
+from pulsar_ext.ids.message_id import MessageId
 
-from .options import rows_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from pulsar_ext._native.handles import ProducerHandle
-    from pulsar_ext._native.messages import InnerProducer
-    from pulsar_ext._runtime.callbacks import SendCallback
-    from pulsar_ext._runtime.context import ClientContext
-    from pulsar_ext._runtime.ending import OpenSender
-    from pulsar_ext.ids.message_id import MessageId
-
-    from .options import Columns, Options
-    from .outcome import BulkOutcome, SentMany
+from .options import Columns, Options, rows_of
+from .outcome import BulkOutcome, SentMany
 
 
 class Sender(Protocol):

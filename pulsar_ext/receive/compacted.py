@@ -8,20 +8,15 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
 from pulsar_ext._native.messages import InnerMessage
+from pulsar_ext.admin import PulsarAdmin
 from pulsar_ext.errors import AdminError
 from pulsar_ext.ids.position import Position
 
-from .order import Part, TransitionSubscriber
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pulsar_ext.admin import PulsarAdmin
-
-    from .order import Transition
+from .order import Part, Transition, TransitionSubscriber
 
 _ASK_AGAIN_SECONDS: Final = 60.0
 """Seconds after which an admin API that did not answer is queried again."""

@@ -10,23 +10,17 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from itertools import repeat
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pulsar_ext._native.locks import OwnedLock
 from pulsar_ext._native.messages import InnerMessage
 from pulsar_ext._native.results import POLL_MILLIS, Timeout
 from pulsar_ext.errors import MisroutedMessage
 
-from .order import Part, TransitionSubscriber
-from .source import OwnIterator
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from .order import ReceiveOrder, Transition
-    from .source import Source
-
+from .order import Part, ReceiveOrder, Transition, TransitionSubscriber
+from .source import OwnIterator, Source
 
 _CLOCK_CHECK_EVERY = 256
 

@@ -5,35 +5,28 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from operator import call, itemgetter
-from typing import TYPE_CHECKING, ClassVar, Generic, Protocol, TypeAlias, TypeVar
+from typing import ClassVar, Generic, Protocol, TypeAlias, TypeVar
 
 import pulsar
 
 from pulsar_ext._native import threads
-from pulsar_ext._native.answer import answered_within
+from pulsar_ext._native.answer import Answer, answered_within
 from pulsar_ext._native.handles import inner_of
-from pulsar_ext._native.messages import InnerConsumer, InnerMessageId, InnerReader
+from pulsar_ext._native.messages import InnerConsumer, InnerMessage, InnerMessageId, InnerReader
+from pulsar_ext._native.seek_gate import SeekGate
 from pulsar_ext._native.signatures import argument_names
+from pulsar_ext._runtime.context import ClientContext
 from pulsar_ext.errors import InvalidUse
 from pulsar_ext.ids.topic_name import TopicName
 
-from .order import NOTHING
+from .order import NOTHING, Arguments, Native, Target
 from .seek_positions import PROBE, SEEK_RETRY_ERRORS, Head, first_at, first_by_time, position_of, read_heads
+from .seeks import Topics
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    from pulsar_ext._native.answer import Answer
-    from pulsar_ext._native.messages import InnerMessage
-    from pulsar_ext._native.seek_gate import SeekGate
-    from pulsar_ext._runtime.context import ClientContext
-
-    from .order import Arguments, Native, Target
-    from .seeks import Topics
-
-    Official: TypeAlias = "pulsar.Consumer | pulsar.Reader"
+Official: TypeAlias = "pulsar.Consumer | pulsar.Reader"
 
 
 _FAILOVER_SECONDS = 0.1

@@ -15,24 +15,21 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
+from collections.abc import Callable, Iterator, Mapping
 from enum import Enum, IntEnum, auto
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
+from typing import Any, ClassVar, Final, Protocol
 
 from pulsar_ext._native.locks import OwnedLock
+from pulsar_ext._native.messages import InnerConsumer, InnerMessage, InnerMessageId, InnerReader
 from pulsar_ext._runtime.condition import raise_if_interrupting
+from pulsar_ext.message import Message
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from pulsar_ext._native.messages import InnerConsumer, InnerMessage, InnerMessageId, InnerReader
-    from pulsar_ext.message import Message
-
-    Arguments = dict[str, Any]
-    """Official arguments of a consumer or a reader, by name."""
-    Native = InnerConsumer | InnerReader
-    Target = InnerMessageId | int
-    """Of a seek: a C++ id, or a publish time in milliseconds."""
+Arguments = dict[str, Any]
+"""Official arguments of a consumer or a reader, by name."""
+Native = InnerConsumer | InnerReader
+Target = InnerMessageId | int
+"""Of a seek: a C++ id, or a publish time in milliseconds."""
 
 NOTHING: Final[Iterator[Any]] = iter(())
 """An empty iterator, shared to save the 50 bytes that each one takes."""

@@ -14,29 +14,23 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import deque
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import chain, islice, repeat
 from operator import attrgetter, length_hint
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pulsar
 
 from pulsar_ext._native.core import IS_USED, ReceivedBase, drain
 from pulsar_ext._native.locks import OwnedLock
+from pulsar_ext._native.messages import InnerConsumer, InnerMessage
 from pulsar_ext._native.results import POLL_MILLIS
 from pulsar_ext.errors import InvalidUse
+from pulsar_ext.message import Message
 
 from .order import NOTHING, Part, Transition, TransitionSubscriber
-from .source import OwnIterator
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from pulsar_ext._native.messages import InnerConsumer, InnerMessage
-    from pulsar_ext.message import Message
-
-    from .source import Source
-
+from .source import OwnIterator, Source
 
 _MAX_FETCH, _MIN_QUEUE = 400, 200
 """Most messages of one fetch; smallest receiver queue from which messages are prefetched."""

@@ -15,44 +15,44 @@ import contextlib
 import logging
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from threading import get_ident
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import pulsar
 
 from pulsar_ext._native import threads
-from pulsar_ext._native.answer import ANSWER_SECONDS, answered_within
+from pulsar_ext._native.answer import ANSWER_SECONDS, Answer, answered_within
 from pulsar_ext._native.fork import closed, closed_error
 from pulsar_ext._native.handles import adopt, consumers_of
+from pulsar_ext._native.locks import OwnedLock
+from pulsar_ext._native.messages import InnerConsumer, InnerMessage, InnerMessageId
 from pulsar_ext._native.results import POLL_MILLIS, UNREACHABLE, AlreadyClosed, Timeout
+from pulsar_ext._native.seek_gate import SeekGate
 from pulsar_ext._runtime.condition import Condition
+from pulsar_ext._runtime.context import ClientContext
+from pulsar_ext.admin import InternalStats
 from pulsar_ext.chunks.resolver import seek_target
+from pulsar_ext.ids.message_id import MessageId
 from pulsar_ext.ids.topic_name import TopicName
-from pulsar_ext.message import at_cluster, received
+from pulsar_ext.message import Message, at_cluster, received
 from pulsar_ext.schema.typed import T
 
-from .order import NOTHING, OutdatedError, Part, ReceiveOrder, Transition, TransitionSubscriber, raise_unless
-from .seeks import partitions_of_each, targets_by_topic
-from .source import PendingReceives, of_one_cluster
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from pulsar_ext._native.answer import Answer
-    from pulsar_ext._native.locks import OwnedLock
-    from pulsar_ext._native.messages import InnerConsumer, InnerMessage, InnerMessageId
-    from pulsar_ext._native.seek_gate import SeekGate
-    from pulsar_ext._runtime.context import ClientContext
-    from pulsar_ext.admin import InternalStats
-    from pulsar_ext.ids.message_id import MessageId
-    from pulsar_ext.message import Message
-
-    from .order import Native, Reopener, Target
-    from .seeks import Topics
-    from .source import ReceiveAsync, Source
-    from .undecryptable import Flow
-
+from .order import (
+    NOTHING,
+    Native,
+    OutdatedError,
+    Part,
+    ReceiveOrder,
+    Reopener,
+    Target,
+    Transition,
+    TransitionSubscriber,
+    raise_unless,
+)
+from .seeks import Topics, partitions_of_each, targets_by_topic
+from .source import PendingReceives, ReceiveAsync, Source, of_one_cluster
+from .undecryptable import Flow
 
 _POLL_SECONDS = 0.005
 CLOSING_SECONDS = {Transition.UNSUBSCRIPTION: 2.0, Transition.CLOSE: 0.5}

@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pulsar
 
 from pulsar_ext._native.handles import inner_of
-from pulsar_ext._native.messages import InnerMessageId
+from pulsar_ext._native.messages import InnerConsumer, InnerMessage, InnerMessageId, InnerReader
 from pulsar_ext._native.results import POLL_MILLIS, NotConnected, Timeout, cooperative
 from pulsar_ext._wire.message_id_data import decode
 from pulsar_ext.ids.topic_name import TopicName
 
 from .source import PendingReceives
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from pulsar_ext._native.messages import InnerConsumer, InnerMessage, InnerReader
-
-    Ask = Callable[..., object]
-    """Calls an asynchronous method and retries: `ClientContext.call_with_retries()`."""
+Ask = Callable[..., object]
+"""Calls an asynchronous method and retries: `ClientContext.call_with_retries()`."""
 
 SEEK_RETRY_ERRORS = (NotConnected, pulsar.BrokerMetadataError, pulsar.NotAllowedError)
 """Errors of a seek that moved nothing, and is retried. The second one is the broker's, which has closed the consumer

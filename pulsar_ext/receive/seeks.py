@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
 
+from pulsar_ext._runtime.context import ClientContext
 from pulsar_ext.chunks.resolver import as_message_id
 from pulsar_ext.errors import InvalidUse
 from pulsar_ext.ids.message_id import MessageId
 from pulsar_ext.ids.topic_name import TopicName
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from pulsar_ext._runtime.context import ClientContext
-
-    Topics = str | list[str] | re.Pattern[str]
-    """The topic, the topics or the pattern of a subscription."""
+Topics = str | list[str] | re.Pattern[str]
+"""The topic, the topics or the pattern of a subscription."""
 
 
 _Target = TypeVar("_Target")

@@ -14,30 +14,25 @@ import contextlib
 import threading
 import time
 from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import chain
 from operator import call, length_hint
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 from weakref import WeakSet
 
 import pulsar
 
+from pulsar_ext._native.messages import InnerMessage, InnerMessageId
 from pulsar_ext._native.results import Timeout, polling, raise_result
 from pulsar_ext._native.thread_state import keep_thread_state
 from pulsar_ext._runtime.condition import Condition
 from pulsar_ext._wire.message_id_data import decode
 
-from .order import NOTHING, Part, TransitionSubscriber
+from .order import NOTHING, Native, Part, Transition, TransitionSubscriber
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from pulsar_ext._native.messages import InnerMessage, InnerMessageId
-
-    from .order import Native, Transition
-
-    ReceiveAsync = Callable[[Callable[[pulsar.Result, InnerMessage], None]], None]
-    """The asynchronous receive of a C++ object."""
+ReceiveAsync = Callable[[Callable[[pulsar.Result, InnerMessage], None]], None]
+"""The asynchronous receive of a C++ object."""
 
 
 N = TypeVar("N", bound="Native")

@@ -16,27 +16,20 @@ import logging
 import math
 import time
 import uuid
-from typing import TYPE_CHECKING, Final, TypeVar
+from collections.abc import Callable, Iterable
+from typing import Final, TypeVar
 
 import pulsar
 
-from pulsar_ext._native.messages import InnerMessageId
+from pulsar_ext._native.messages import InnerMessage, InnerMessageId
 from pulsar_ext._native.results import Timeout
+from pulsar_ext._runtime.context import ClientContext
 from pulsar_ext.errors import AdminNotFound, InvalidUse, PulsarExtError
 from pulsar_ext.ids.topic_name import TopicName
 
-from .order import Transition
-from .seeks import partitions_of_each
+from .order import Arguments, ReceiveOrder, Transition
+from .seeks import Topics, partitions_of_each
 from .watch import Watch
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from pulsar_ext._native.messages import InnerMessage
-    from pulsar_ext._runtime.context import ClientContext
-
-    from .order import Arguments, ReceiveOrder
-    from .seeks import Topics
 
 _FAIL = pulsar.ConsumerCryptoFailureAction.FAIL
 """The default: a comparison of the binding's enumerations takes a microsecond."""

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
-from .order import Part, Transition, TransitionSubscriber
+from pulsar_ext._runtime.context import ClientContext
+from pulsar_ext.admin import PulsarAdmin
 
-if TYPE_CHECKING:
-    from pulsar_ext._runtime.context import ClientContext
-    from pulsar_ext.admin import PulsarAdmin
-
-    from .order import ReceiveOrder
-    from .seeks import Topics
+from .order import Part, ReceiveOrder, Transition, TransitionSubscriber
+from .seeks import Topics
 
 
 class Watch(TransitionSubscriber, ABC):

@@ -17,32 +17,28 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import pulsar
 from pulsar.schema import BytesSchema
 
 from pulsar_ext._native.locks import Lock
+from pulsar_ext._native.messages import InnerMessage
 from pulsar_ext._native.results import UNREACHABLE
 from pulsar_ext._native.schemas import LETTER_VERSION, EncodedSchema, text_of, version_of
+from pulsar_ext._runtime.context import ClientContext
 from pulsar_ext._runtime.scheduler import ClientScheduler
 from pulsar_ext._wire.batch_payload import Base64Key, bytes_of_base64
+from pulsar_ext.admin import PulsarAdmin, SchemaInfo
 from pulsar_ext.errors import AdminConflict, AdminError, AdminRequired, InvalidUse, PulsarExtError, SchemaMismatch
 from pulsar_ext.ids.message_id import from_inner
 from pulsar_ext.ids.topic_name import TopicName
+from pulsar_ext.producer import Producer
 from pulsar_ext.schema.key_value import KeyValueEncoding
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from pulsar_ext._native.messages import InnerMessage
-    from pulsar_ext._runtime.context import ClientContext
-    from pulsar_ext.admin import PulsarAdmin, SchemaInfo
-    from pulsar_ext.producer import Producer
-
 
 MAX_RECONSUME_TIMES: Final = 16
 """Maximum number of retries of a message without a policy."""

@@ -13,13 +13,11 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
+from pulsar_ext._native.messages import InnerMessage
 from pulsar_ext.errors import InvalidUse
-
-if TYPE_CHECKING:
-    from pulsar_ext._native.messages import InnerMessage
-    from pulsar_ext.message import Message
+from pulsar_ext.message import Message
 
 T = TypeVar("T")
 _NEVER: Final = -math.inf

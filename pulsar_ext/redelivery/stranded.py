@@ -25,29 +25,23 @@ import contextlib
 import logging
 import math
 import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pulsar
 
-from pulsar_ext.chunks.leftovers import count_concurrent_incomplete, find_leftovers
+from pulsar_ext._runtime.context import ClientContext
+from pulsar_ext.ack.acknowledger import Acknowledger
+from pulsar_ext.admin import InternalStats, PulsarAdmin, SubscriptionStats, TopicStats
+from pulsar_ext.chunks.leftovers import Leftovers, count_concurrent_incomplete, find_leftovers
 from pulsar_ext.errors import AdminNotAllowed, AdminNotFound, AdminUnauthorized, PulsarExtError
-from pulsar_ext.ids.position import Ledgers
+from pulsar_ext.ids.position import Ledgers, Position
 from pulsar_ext.ids.topic_name import TopicName
+from pulsar_ext.receive.order import ReceiveOrder
+from pulsar_ext.receive.seeks import Topics
 from pulsar_ext.receive.watch import Watch
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from pulsar_ext._runtime.context import ClientContext
-    from pulsar_ext.ack.acknowledger import Acknowledger
-    from pulsar_ext.admin import InternalStats, PulsarAdmin, SubscriptionStats, TopicStats
-    from pulsar_ext.chunks.leftovers import Leftovers
-    from pulsar_ext.ids.position import Position
-    from pulsar_ext.receive.order import ReceiveOrder
-    from pulsar_ext.receive.seeks import Topics
-
 
 INACCESSIBLE: Final = (AdminNotFound, AdminUnauthorized)
 """Errors of the admin API for one of several topics that was deleted, or is not accessible; the others are checked."""

@@ -16,45 +16,34 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING
 
 import pulsar
 
 from pulsar_ext._native import threads
 from pulsar_ext._native.locks import OwnedLock
-from pulsar_ext._native.messages import InnerMessageId
+from pulsar_ext._native.messages import InnerConsumer, InnerMessage, InnerMessageId
 from pulsar_ext._native.results import UNREACHABLE
+from pulsar_ext._runtime.context import ClientContext
 from pulsar_ext._runtime.lazy import lazy
+from pulsar_ext._runtime.scheduler import ClientScheduler
 from pulsar_ext._wire.message_id_data import has_first_chunk
+from pulsar_ext.ack.acknowledger import Acknowledger
 from pulsar_ext.ack.tracker import Unacked
-from pulsar_ext.chunks.resolver import is_unresolved
+from pulsar_ext.chunks.resolver import Resolver, is_unresolved
 from pulsar_ext.errors import InvalidUse
 from pulsar_ext.ids.message_id import ChunkMessageId, MessageId, from_inner
+from pulsar_ext.ids.position import Position
 from pulsar_ext.ids.topic_name import TopicName
-from pulsar_ext.message import received
-from pulsar_ext.receive.order import Part, Transition, TransitionSubscriber
+from pulsar_ext.message import Message, received
+from pulsar_ext.receive.compacted import CompactionFilter
+from pulsar_ext.receive.filter import ScreenedSource
+from pulsar_ext.receive.order import Arguments, Part, ReceiveOrder, Transition, TransitionSubscriber
 
 from .letters import DeadLetters, LetterEncryption, LetterProducers, RetryLetters, RetryTopics
-from .schedule import NATIVE_DELAY_MS, DelayQueue, Delays, check_backoff
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from pulsar_ext._native.messages import InnerConsumer, InnerMessage
-    from pulsar_ext._runtime.context import ClientContext
-    from pulsar_ext._runtime.scheduler import ClientScheduler
-    from pulsar_ext.ack.acknowledger import Acknowledger
-    from pulsar_ext.chunks.resolver import Resolver
-    from pulsar_ext.ids.position import Position
-    from pulsar_ext.message import Message
-    from pulsar_ext.receive.compacted import CompactionFilter
-    from pulsar_ext.receive.filter import ScreenedSource
-    from pulsar_ext.receive.order import Arguments, ReceiveOrder
-
-    from .schedule import Backoff
-
+from .schedule import NATIVE_DELAY_MS, Backoff, DelayQueue, Delays, check_backoff
 
 _GAP_SECONDS = 0.15
 """Interval in which the C++ client has surely requested what it was passed; more messages would restart its timer."""

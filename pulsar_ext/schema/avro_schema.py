@@ -5,12 +5,13 @@ from __future__ import annotations
 import io
 from collections.abc import Callable
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, overload
+from typing import Any, overload
 
 import pulsar.schema
 
 from pulsar_ext._native.records import raise_if_fields_lost, read_whole_avro, record_of_avro
 from pulsar_ext._native.schemas import Encoded, SchemaType, begin_schema, reset_writer_schemas, writer_definition
+from pulsar_ext.admin import PulsarAdmin
 from pulsar_ext.errors import InvalidUse, MissingExtra, SchemaMismatch
 
 from .avro_definition import Form, definition_of, shape_of_definition
@@ -18,9 +19,6 @@ from .models import is_model, shape_of_model
 from .reading import reading_of
 from .shapes import Convert, Definition, InvalidValue, Record, Shape, Writer
 from .typed import OfficialAvro, T, TypedSchema
-
-if TYPE_CHECKING:
-    from pulsar_ext.admin import PulsarAdmin
 
 
 def _fastavro() -> ModuleType:

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 import pulsar.schema
 
 from pulsar_ext._native.records import record_class_of
 from pulsar_ext._native.schemas import SchemaInfo
+from pulsar_ext.admin import PulsarAdmin
+from pulsar_ext.admin import SchemaInfo as StoredSchema
 from pulsar_ext.errors import InvalidUse, SchemaMismatch
 from pulsar_ext.ids.topic_name import TopicName
 
@@ -20,10 +22,6 @@ from .avro_schema import AvroSchema
 from .json_schema import JsonSchema
 from .models import is_model
 from .typed import OfficialProtobuf, T, TypedSchema
-
-if TYPE_CHECKING:
-    from pulsar_ext.admin import PulsarAdmin
-    from pulsar_ext.admin import SchemaInfo as StoredSchema
 
 
 class ProtobufNativeSchema(TypedSchema[T], OfficialProtobuf):

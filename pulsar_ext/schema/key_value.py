@@ -7,21 +7,19 @@ import binascii
 import json
 from collections.abc import Callable, Iterator
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 import pulsar.schema
 
 from pulsar_ext._native.messages import InnerMessage
 from pulsar_ext._native.schemas import SchemaText, text_of, version_of
+from pulsar_ext.admin import SchemaInfo as StoredSchema
 from pulsar_ext.errors import AdminConflict, AdminNotFound, InvalidUse, SchemaMismatch
 
 from .avro_schema import AvroSchema
 from .choice import schema_of_class
 from .reading import cannot_read
 from .typed import ByVersion, Official, TypedSchema
-
-if TYPE_CHECKING:
-    from pulsar_ext.admin import SchemaInfo as StoredSchema
 
 _Decode = Callable[[bytes], object]
 _Pair: TypeAlias = "KeyValue[Any, Any]"
