@@ -250,9 +250,10 @@ class Consumer(Receiving[InnerConsumer, T], ConsumerHandle):
                         redelivery_filter.unseen.append(made.inner)  # atomic: a Ctrl-C finds it there
                         break
                     else:
-                        new = self._message_class  # first: Python 3.11 is slow to call what it finds in a slot
+                        ready = order.ready  # before the class: a failover changes the class first
+                        new = self._message_class  # Python 3.11 is slow to call what it finds in a slot
                         message = new()
-                        for message.inner in order.ready:
+                        for message.inner in ready:
                             if (redelivery_filter := order.redelivery_filter) is None:
                                 return message
                             redelivery_filter.unseen.append(message.inner)
@@ -328,8 +329,6 @@ class Consumer(Receiving[InnerConsumer, T], ConsumerHandle):
         """Receive one message after the other until the consumer is closed."""
         order, tried = self._order, None
         while not self._closed:
-            new = self._message_class
-            message = new()
             try:
                 if order.redelivery_filter is not None and self._fetching() is None:
                     yield self._receive_next_(POLL_MILLIS)
@@ -345,7 +344,8 @@ class Consumer(Receiving[InnerConsumer, T], ConsumerHandle):
                     yield message
                     if order.made is not made:
                         break
-                ready = order.ready
+                ready, new = order.ready, self._message_class  # in this order: a failover changes the class first
+                message = new()
                 for message.inner in ready:
                     if (redelivery_filter := order.redelivery_filter) is not None:
                         redelivery_filter.unseen.append(message.inner)
@@ -458,7 +458,7 @@ class Consumer(Receiving[InnerConsumer, T], ConsumerHandle):
     def _take(self, kept: list[Message], limit: int) -> None:
         """Append messages that have arrived to a list until it has `limit` of them, or raise `pulsar.Timeout`."""
         while len(kept) < limit:
-            new = self._message_class
+            wait, new = self._source.wait, self._message_class  # in this order: a failover changes the class first
             before, left = len(kept), limit - len(kept)
             if self._order.redelivery_filter is None and (ahead := self._fetching()) is not None:
                 kept.extend(ahead.available_messages(left))
@@ -466,7 +466,7 @@ class Consumer(Receiving[InnerConsumer, T], ConsumerHandle):
                     return
                 continue
             message = new()
-            for message.inner in map(self._source.wait, repeat(0, left)):
+            for message.inner in map(wait, repeat(0, left)):
                 kept.append(message)
                 message = new()
 

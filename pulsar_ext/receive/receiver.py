@@ -258,15 +258,16 @@ class Receiving(Generic[N, T]):
     def _receive_next_(self, timeout_millis: int | None = None) -> Message[T]:
         """Receive one message, or raise `pulsar.Timeout`; None waits forever."""
         if timeout_millis is not None and (type(timeout_millis) is not int or timeout_millis < POLL_MILLIS):
-            return self._receive_briefly(self._message_class(), timeout_millis)
+            return self._receive_briefly(timeout_millis)
         deadline = tried = None
         left = POLL_MILLIS
         while True:
-            message = self._message_class()  # again: the last wait may have ended on another cluster
             try:
                 if self._order.is_paused:
                     self._wait_while_paused(POLL_MILLIS)
-                for message.inner in self._source.each:
+                each = self._source.each  # before the class: a failover changes the class first
+                message = self._message_class()
+                for message.inner in each:
                     return message
             except Timeout:
                 self._context.callbacks.raise_inside("a receive without messages")
@@ -279,7 +280,7 @@ class Receiving(Generic[N, T]):
                 tried = self._replacement_of(tried, timeout_millis)
                 continue
             if left < POLL_MILLIS:  # not in the handler, whose error would show above that of the timeout
-                return self._receive_briefly(self._message_class(), left)
+                return self._receive_briefly(left)
 
     def _close(self) -> None:
         if self._closed:
@@ -352,7 +353,7 @@ class Receiving(Generic[N, T]):
         self.inner = self._source = raising
         self._order.end(raising)
 
-    def _receive_briefly(self, message: Message[T], timeout_millis: int) -> Message[T]:
+    def _receive_briefly(self, timeout_millis: int) -> Message[T]:
         """Receive with a timeout of less than one poll."""
         if not isinstance(timeout_millis, int):
             found = type(timeout_millis).__name__
@@ -363,11 +364,12 @@ class Receiving(Generic[N, T]):
         self._wait_while_paused(timeout_millis)
         while True:
             try:
-                for message.inner in map(self._source.wait, (max(timeout_millis, 0),)):
+                wait = self._source.wait  # before the class: a failover changes the class first
+                message = self._message_class()
+                for message.inner in map(wait, (max(timeout_millis, 0),)):
                     return message
             except AlreadyClosed:
                 tried = self._replacement_of(tried, timeout_millis)
-                message = self._message_class()
 
     def _wait_while_paused(self, timeout_millis: int) -> None:
         """Wait for the end of a pause, if this can be paused; raise `pulsar.Timeout` if it does not end in time."""

@@ -176,7 +176,7 @@ class TopicsReader(Reader):
         deadline = None
         if timeout_millis is not None:
             if type(timeout_millis) is not int:
-                return self._receive_briefly(self._message_class(), timeout_millis)  # raises
+                return self._receive_briefly(timeout_millis)  # raises
             deadline = time.monotonic() + timeout_millis / 1000
         while True:
             try:
