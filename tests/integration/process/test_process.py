@@ -100,7 +100,8 @@ def test_each_message_is_handled_and_acknowledged(client, topic, is_done, type_)
     """With each subscription type, every message of each kind is handled once, four at a time, and acknowledged."""
     consumer = client.subscribe(topic, "s", type_)
     send_each_kind(client, topic)
-    with Processing(consumer, lambda _: time.sleep(0.05), concurrency=4) as processing:
+    processing = Processing(consumer, lambda _: time.sleep(0.05), concurrency=4)
+    with processing:
         assert eventually(lambda: len(processing.begun) == 12)
         assert eventually(is_done)
     assert set(processing.begun.values()) == {1}
@@ -113,7 +114,8 @@ def test_concurrency_of_1_keeps_the_order(client, topic):
     """With a concurrency of 1 the handler gets the messages one after the other, in order."""
     consumer, order = client.subscribe(topic, "s"), []
     send_plain(client, topic, 200)
-    with Processing(consumer, lambda message: order.append(index_of(message)), concurrency=1) as processing:
+    processing = Processing(consumer, lambda message: order.append(index_of(message)), concurrency=1)
+    with processing:
         assert eventually(lambda: len(order) == 200)
     assert order == list(range(200))
     assert processing.most == 1
@@ -137,7 +139,8 @@ def test_failed_message_is_redelivered(client, topic, is_done):
     """By default a message whose handler raised is redelivered, and acknowledged when its handler returns."""
     consumer = client.subscribe(topic, "s", SHARED, negative_ack_redelivery_delay_ms=100)
     send_plain(client, topic, 20)
-    with Processing(consumer, fail_once({3, 7}), concurrency=4) as processing:
+    processing = Processing(consumer, fail_once({3, 7}), concurrency=4)
+    with processing:
         assert eventually(lambda: len(processing.begun) == 20 and processing.begun[3] + processing.begun[7] >= 4)
         assert eventually(is_done)
     assert all(processing.begun[number] == 1 for number in range(20) if number not in (3, 7))
@@ -154,7 +157,8 @@ def test_message_is_redelivered_if_the_backoff_fails(client, topic, is_done):
         if index_of(message) == 2 and seen[2] < 5:
             raise ValueError(message)
 
-    with Processing(consumer, handle) as processing:
+    processing = Processing(consumer, handle)
+    with processing:
         assert eventually(lambda: processing.begun[2] == 5)
         assert eventually(is_done)
     assert all(seen[number] == 1 for number in range(5) if number != 2)
@@ -177,7 +181,8 @@ def test_dead_letter_policy_limits_redeliveries(client, topic, is_done):
         if index_of(message) == 2:
             raise ValueError(2)
 
-    with Processing(consumer, handle, concurrency=2) as processing:
+    processing = Processing(consumer, handle, concurrency=2)
+    with processing:
         assert [index_of(one) for one in drain(dead.receive, 1)] == [2]
         assert eventually(is_done)
     assert processing.begun[2] == 3
@@ -196,7 +201,8 @@ def test_retry_letters_and_then_a_dead_letter(client, topic, is_done, type_):
     send_each_kind(client, topic)
     backoff = pulsar.MultiplierRedeliveryBackoff(50, 1_000)
     later = pulsar.ReconsumeLater(backoff, {"why": "busy"})
-    with Processing(consumer, fail_always, concurrency=4, on_error=later) as processing:
+    processing = Processing(consumer, fail_always, concurrency=4, on_error=later)
+    with processing:
         letters = drain(dead.receive, 12)
         assert eventually(lambda: is_done() and is_done(f"{topic}-s-RETRY"))
     assert sorted(map(index_of, letters)) == list(range(12))
@@ -225,7 +231,8 @@ def test_on_error_function_chooses_the_action(client, topic, is_done):
         again = pulsar.ReconsumeLater(10) if asked[0] == 1 else pulsar.Acknowledge()
         return {0: again, 1: pulsar.DeadLetter({"reason": "poison"}), 2: pulsar.Acknowledge()}[number]
 
-    with Processing(consumer, handle, concurrency=1, on_error=on_error) as processing:
+    processing = Processing(consumer, handle, concurrency=1, on_error=on_error)
+    with processing:
         (letter,) = drain(dead.receive, 1)
         assert eventually(lambda: processing.begun == {0: 2, 1: 1, 2: 1, 3: 2, 4: 1})
         assert eventually(lambda: is_done() and is_done(f"{topic}-s-RETRY"))
@@ -246,7 +253,8 @@ def test_stop_keeps_unhandled_messages(client, topic, is_done, admin):
         began.set()
         may_end.wait(30)
 
-    with Processing(consumer, handle, concurrency=2) as processing:
+    processing = Processing(consumer, handle, concurrency=2)
+    with processing:
         assert eventually(lambda: processing.running == 2)
         consumer.stop_processing()
         time.sleep(0.3)  # enough time to begin more
@@ -297,7 +305,8 @@ class TestStopInABatch:
             if len(processing.begun) == 3:
                 consumer.stop_processing()
 
-        with Processing(consumer, handle, concurrency=concurrency) as processing:
+        processing = Processing(consumer, handle, concurrency=concurrency)
+        with processing:
             processing.join()
         consumer.close()
         rest = {
@@ -318,7 +327,8 @@ class TestStopInABatch:
         consumer.close()
         compact(admin, topic)
         consumer = subscribe()
-        with Processing(consumer, lambda _: consumer.stop_processing(), concurrency=1) as processing:
+        processing = Processing(consumer, lambda _: consumer.stop_processing(), concurrency=1)
+        with processing:
             processing.join()
         consumer.close()
         rest = [index_of(one) for one in drain(subscribe().receive, 6)]
@@ -339,7 +349,8 @@ def test_handler_may_stop_processing(client, topic, admin):
     """After `stop_processing()` in a handler its message is acknowledged, and `process()` returns."""
     consumer = client.subscribe(topic, "s")
     send_plain(client, topic, 5)
-    with Processing(consumer, lambda _: consumer.stop_processing(), concurrency=1) as processing:
+    processing = Processing(consumer, lambda _: consumer.stop_processing(), concurrency=1)
+    with processing:
         processing.join()
     assert processing.begun == {0: 1}
     assert eventually(lambda: backlog_of(admin, topic) == 4)
@@ -355,7 +366,8 @@ def test_close_ends_process_and_loses_no_message(client, topic):
         began.set()
         may_end.wait(30)
 
-    with Processing(consumer, handle, concurrency=1) as processing:
+    processing = Processing(consumer, handle, concurrency=1)
+    with processing:
         assert began.wait(30)
         consumer.close()
         may_end.set()
@@ -371,7 +383,8 @@ def test_pause_stops_handlers(client, topic, is_done):
     """Handlers never begin during a pause; after it every message is handled."""
     consumer = client.subscribe(topic, "s")
     consumer.pause()
-    with Processing(consumer, concurrency=3) as processing:
+    processing = Processing(consumer, concurrency=3)
+    with processing:
         send_plain(client, topic, 20)
         assert not eventually(lambda: bool(processing.begun), 1.0)
         consumer.resume()
@@ -383,7 +396,8 @@ def test_seek_during_process(client, topic, is_done):
     """After a seek all messages are handled again, and acknowledged."""
     consumer = client.subscribe(topic, "s")
     send_plain(client, topic, 20)
-    with Processing(consumer, concurrency=3) as processing:
+    processing = Processing(consumer, concurrency=3)
+    with processing:
         assert eventually(lambda: len(processing.begun) == 20)
         consumer.seek(pulsar.MessageId.earliest)
         assert eventually(lambda: all(processing.begun[number] > 1 for number in range(20)))
