@@ -89,6 +89,7 @@ class Reader(Receiving[InnerReader, T], ReaderHandle):
         self._closed = False
         self._queued, self._flow = queued, flow
         self._order = ReceiveOrder()
+        self._order.cluster = message_class.cluster
         native = self._source = NativeSource(self.inner, self._receive_of)
         self._order.add_subscriber(native)
         self._filter = None

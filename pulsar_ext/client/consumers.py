@@ -32,7 +32,7 @@ from pulsar_ext.errors import InvalidUse
 from pulsar_ext.intercept.chain import ConsumerChain, register_chain
 from pulsar_ext.intercept.receivers import intercept_consumer
 from pulsar_ext.key_shared.consumer import check_key_shared
-from pulsar_ext.message import Message, adopt_message, at_cluster, message_class
+from pulsar_ext.message import Message, at_cluster, message_class
 from pulsar_ext.receive.compacted import CompactionFilter
 from pulsar_ext.receive.native import ConsumerReopener
 from pulsar_ext.receive.order import ReceiveOrder
@@ -178,13 +178,15 @@ def open_consumer(
             listener = chain.listening(listener)
         redelivery = _with_ack_timeout(redelivery, chain, named)
     subscription = _make_parts(context, named, grouping, gate, redelivery, screens_first=screens_first)
+    cluster = subscription.order.cluster = context.cluster.number()
+    subscription.message_class = at_cluster(subscription.message_class, cluster)
     native_listener = None
     if listener:
         if subscription.flow is not None:
             listener = subscription.flow.handling(listener)
         native_listener = _Listener(listener, subscription, make_listening)
         named["message_listener"] = weak_listener(native_listener)
-    cluster, began = context.cluster.number(), time.monotonic()
+    began = time.monotonic()
     opened += map(call, (partial(subscribe, **named),))
     (official,) = opened
     consumer = make(official, subscription)
@@ -339,11 +341,11 @@ class _Listener:
         topic = official.topic()
         known = self.consumers.get(topic)
         consumer = None if known is None else known()
-        if consumer is None:  # of several topics: the C++ consumer of this topic only
+        if consumer is None or consumer._cluster_ != subscription.order.cluster:
+            # Of several topics: the C++ consumer of this topic only.
             consumer = self._of_topic(official, topic)
-        if not consumer._is_on_its_cluster_():
-            return
-        guard_listener(self._listener, consumer, adopt_message(message, consumer._message_class_))
+        if (received := consumer._listened_(message)) is not None:
+            guard_listener(self._listener, consumer, received)
 
     def _of_topic(self, official: pulsar.Consumer, topic: str) -> Consumer:
         subscription = self._subscription

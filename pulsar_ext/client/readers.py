@@ -20,7 +20,7 @@ from pulsar_ext.errors import AdminError, InvalidUse
 from pulsar_ext.ids.message_id import MessageId
 from pulsar_ext.intercept.chain import ReaderChain, register_chain
 from pulsar_ext.intercept.receivers import intercept_reader
-from pulsar_ext.message import Message, adopt_message, message_class
+from pulsar_ext.message import Message, at_cluster, message_class
 from pulsar_ext.reader import Reader
 from pulsar_ext.receive.compacted import CompactionFilter
 from pulsar_ext.receive.native import ReaderReopener
@@ -48,7 +48,8 @@ def open_reader(
     compaction = CompactionFilter(context.admin_api) if named["is_read_compacted"] and skips_removed else None
     if isinstance(topic, str):
         named["start_message_id"] = context.resolver.start_of(topic, named["start_message_id"]).inner
-    messages = message_class(named["schema"], several_topics=several_topics)
+    cluster = context.cluster.number()
+    messages = at_cluster(message_class(named["schema"], several_topics=several_topics), cluster)
     queued = named["receiver_queue_size"] != 0
     flow = None if name is None or not queued else Flow(listens=bool(listener))
     native_listener = None
@@ -59,7 +60,6 @@ def open_reader(
             listener if flow is None else flow.handling(listener), context, messages, topic, compaction
         )
         named["reader_listener"] = weak_listener(native_listener)
-    cluster = context.cluster.number()
     opened += map(call, (partial(create, **named),))
     (official,) = opened
     reader = make(official, context, messages, topic, queued=queued, compaction=compaction, flow=flow)
@@ -128,6 +128,5 @@ class _Listener:
         reader = None if self.reader is None else self.reader()
         if reader is None:  # create_reader has not returned yet
             reader = Reader._assemble_(listener_reader(official), self._context, self._messages, self._topic)
-        if not reader._is_on_its_cluster_():
-            return
-        guard_listener(self._listener, reader, adopt_message(message, reader._message_class_))
+        if (received := reader._listened_(message)) is not None:
+            guard_listener(self._listener, reader, received)

@@ -35,7 +35,7 @@ from pulsar_ext.admin import InternalStats
 from pulsar_ext.chunks.resolver import seek_target
 from pulsar_ext.ids.message_id import MessageId
 from pulsar_ext.ids.topic_name import TopicName
-from pulsar_ext.message import Message, at_cluster, received
+from pulsar_ext.message import Message, adopt_message, at_cluster, received
 from pulsar_ext.schema.typed import T
 
 from .order import (
@@ -443,11 +443,21 @@ class Receiving(Generic[N, T]):
         return of_one_cluster(*receives, self._is_on_its_cluster_) if self._context.cluster.may_change else receives
 
     def _is_on_its_cluster_(self) -> bool:
-        """Return whether the client is connected to the cluster that the native object was opened on.
+        """Return whether the client is connected to the cluster of received messages.
 
-        The C++ client connects the object to another cluster by itself, perhaps before it is closed here.
+        The C++ client connects the native object to another cluster by itself, perhaps before it is closed here.
         """
-        return self._context.cluster.number() == self._order.cluster
+        return self._context.cluster.number() == self._message_class.cluster
+
+    def _listened_(self, message: pulsar.Message) -> Message[T] | None:
+        """Return a message for the listener, which may be called before the native object is used here.
+
+        Return None for one of a cluster that is not followed yet: another native object receives it again.
+        """
+        cluster = self._order.cluster
+        if self._context.cluster.number() != cluster:
+            return None
+        return adopt_message(message, at_cluster(self._message_class, cluster))
 
     def _receives_of(self, inner: N) -> tuple[Callable[[int], InnerMessage], ReceiveAsync]:
         """Return the receive with a timeout of a C++ object, and the asynchronous one."""

@@ -223,8 +223,9 @@ def _receive_of(client, topic, kind, schema):
     if kind == "batch":
         consumer = client.subscribe(topic, "s", schema=schema)
         return lambda: next(batch[0] for batch in iter(consumer.batch_receive, None) if batch)
-    if kind == "listener":
-        client.subscribe(topic, "s", schema=schema, message_listener=lambda _, one: reported.put(one))
+    if kind in ("listener", "listener of several topics"):
+        topics = topic if kind == "listener" else [topic, f"{topic}-other"]
+        client.subscribe(topics, "s", schema=schema, message_listener=lambda _, one: reported.put(one))
         return partial(reported.get, timeout=30)
     if kind == "reader listener":
         client.create_reader(topic, earliest, schema, lambda _, one: reported.put(one))
@@ -234,7 +235,11 @@ def _receive_of(client, topic, kind, schema):
 
 
 @pytest.mark.parametrize(
-    "kind", ["consumer", "batch", "listener", "reader", "reader listener", "reader of several topics"]
+    "kind",
+    [
+        *("consumer", "batch", "listener", "listener of several topics"),
+        *("reader", "reader listener", "reader of several topics"),
+    ],
 )
 def test_late_poll_delivers_no_wrong_value(clusters, monkeypatch, kind):
     """Nothing is decoded with the west's schema after the C++ client has connected to the east before the poll."""
