@@ -31,7 +31,7 @@ from .key_shared.hash_ranges import RangesLike, SlotFilter, as_ranges
 from .key_shared.hashing import KeyForms
 from .message import Message
 from .reader import Reader
-from .receive.seeks import partitions_of_each, target_of_each, targets_by_topic
+from .receive.seeks import partitions_of_each, queue_of_each, target_of_each, targets_by_topic
 from .schema.typed import T
 
 Place = AnyMessageId | int | datetime
@@ -46,8 +46,6 @@ _SPAN: Final = 64
 """Number of entries, beyond one for each message, among which the chunks of one message are found."""
 _WIDER: Final = 8
 _QUEUE: Final = 1_000
-_QUEUES: Final = 50_000
-"""Limit of prefetched messages of all topics together, the default of a consumer of several topics."""
 
 
 class Key(NamedTuple):
@@ -183,20 +181,18 @@ class _Part(Generic[T]):
         is_inside, (ledger, entry, _) = False, self._end
         last_entries = ledger, entry - 1  # only from there on an exact comparison is needed
         for message in self._begin(place):
-            message_id = message.message_id()
+            message_id, is_last = message.message_id(), False
             if not is_inside or (message_id.ledger_id(), message_id.entry_id()) >= last_entries:
                 key = Key.of(message_id)
                 if key >= self._end:
                     return
                 if key < self._first:
                     continue
-                is_inside = True
-                if key.following >= self._end:
-                    yield message
-                    self.last_read = message
-                    return
+                is_inside, is_last = True, key.following >= self._end
             yield message
             self.last_read = message
+            if is_last:
+                return
 
     def _last(self, count: int) -> Iterator[Message[T]]:
         """Yield the last messages before the end; an entry holds one of them, or several, or a part of one."""
@@ -359,8 +355,8 @@ def open_reading(
     tests = _tests(context, keys, key_hash_ranges, properties)
     names = partitions_of_each(context, topics if isinstance(topics, str | re.Pattern) else list(topics))
     starts, ends = _places(start, names), _places(end, names)
-    queue = max(1, min(_QUEUE, _QUEUES // max(len(names), 1)))
-    parts = [_Part(context, name, partial(open_reader, queue)) for name in names]
+    opening = partial(open_reader, queue_of_each(_QUEUE, len(names)))
+    parts = [_Part(context, name, opening) for name in names]
     with contextlib.ExitStack() as opened:
         for name, part in zip(names, parts, strict=True):
             opened.callback(part.close)

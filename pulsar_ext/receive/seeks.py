@@ -1,10 +1,10 @@
-"""Seeks on several topics: the partitions, and the target of each (pure but for `partitions_of_each`)."""
+"""Several topics: their partitions, the queue and the target of a seek of each (pure but for `partitions_of_each`)."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from pulsar_ext._runtime.context import ClientContext
 from pulsar_ext.chunks.resolver import as_message_id
@@ -17,6 +17,8 @@ Topics = str | list[str] | re.Pattern[str]
 
 
 _Target = TypeVar("_Target")
+_MOST_QUEUED: Final = 50_000
+"""Limit of prefetched messages of several topics together, the default of a consumer."""
 _SCHEME = re.compile(r"^(?:non-)?persistent://")
 
 
@@ -33,6 +35,11 @@ def partitions_of_each(context: ClientContext, topics: Topics) -> list[str]:
         for partition in context.opener.get_topic_partitions(full):
             found[str(TopicName.parse(partition))] = None
     return list(found)
+
+
+def queue_of_each(size: int, topics: int) -> int:
+    """Return the queue size of each of several readers; together they prefetch as a consumer of several topics."""
+    return max(1, min(size, _MOST_QUEUED // max(topics, 1)))
 
 
 def matching(pattern: re.Pattern[str], names: Iterable[str]) -> list[str]:

@@ -41,7 +41,13 @@ from pulsar_ext.key_shared.reader_group import RangeReader, check_topic_exists
 from pulsar_ext.message import Message, message_class
 from pulsar_ext.reader import Reader
 from pulsar_ext.receive.order import ReceiveOrder, Transition
-from pulsar_ext.receive.seeks import is_on_any_topic, partitions_of_each, target_of_each, targets_by_topic
+from pulsar_ext.receive.seeks import (
+    is_on_any_topic,
+    partitions_of_each,
+    queue_of_each,
+    target_of_each,
+    targets_by_topic,
+)
 from pulsar_ext.receive.source import Arrivals
 from pulsar_ext.schema.choice import schema_of
 
@@ -323,8 +329,6 @@ class TopicsReader(Reader):
 
 _PARTITIONS_SECONDS: Final = 60
 """Interval of polls for added partitions, as in the official client and in Java's."""
-_QUEUES: Final = 50_000
-"""Limit of prefetched messages of all parts together, the default of a consumer of several topics."""
 
 
 def reads_several(topic: object) -> bool:
@@ -355,7 +359,7 @@ def open_topics_reader(
     reader = TopicsReader._without_parts_(context, topics, schema)
     if own is not None:
         reader.key_hash_ranges = own
-    queue = max(1, min(named["receiver_queue_size"], _QUEUES // max(len(found), 1)))
+    queue = queue_of_each(named["receiver_queue_size"], len(found))
     listener = named["reader_listener"]
     if listener and chain is not None:
         listener = chain.listening(listener)
