@@ -330,7 +330,8 @@ class _Listener:
         """Deliver one message, on a thread of the C++ client."""
         subscription = self._subscription
         inner = inner_message_of(message)
-        reopener = subscription.order.reopener
+        if (reopener := subscription.order.reopener) is not None:
+            reopener.wait_for_move()
         if subscription.acks.closed or (reopener is not None and reopener.is_excluded(inner)):
             return
         if subscription.redelivery.screens:

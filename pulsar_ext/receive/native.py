@@ -15,6 +15,7 @@ import pulsar
 from pulsar_ext._native import threads
 from pulsar_ext._native.answer import Answer, answered_within
 from pulsar_ext._native.handles import inner_of
+from pulsar_ext._native.locks import Lock
 from pulsar_ext._native.messages import InnerConsumer, InnerMessage, InnerMessageId, InnerReader
 from pulsar_ext._native.seek_gate import SeekGate
 from pulsar_ext._native.signatures import argument_names
@@ -91,6 +92,9 @@ class _Reopener(Generic[N]):
         with contextlib.suppress(pulsar.PulsarException):  # it is not used any more, so errors do not matter
             self._handle.inner.close()
 
+    def wait_for_move(self) -> None:
+        """Return at once: nothing is excluded."""
+
     def is_excluded(self, _: InnerMessage, /) -> bool:
         """Return False: nothing is excluded."""
         return False
@@ -110,6 +114,8 @@ class ConsumerReopener(_Reopener[InnerConsumer]):
     _names = argument_names(pulsar.Client.subscribe)
     _heads: tuple[Head, ...] = ()
     """Messages that the last seek excluded, until they have arrived."""
+    _sought: tuple[Head, ...] = ()
+    """The same of a seek whose C++ consumer is not open yet; the previous one may receive them too."""
     _is_retired = False
     """Whether the C++ consumer is being replaced, and its messages are redelivered."""
 
@@ -124,7 +130,7 @@ class ConsumerReopener(_Reopener[InnerConsumer]):
         acks: ExcludedAcks,
     ) -> None:
         super().__init__(handle, open_official, named, context)
-        self._gate, self._acks = gate, acks
+        self._gate, self._acks, self._moving = gate, acks, Lock()
 
     def retire(self) -> None:
         """Close the C++ consumer, so that it can be replaced; messages that it still returns are excluded."""
@@ -133,8 +139,7 @@ class ConsumerReopener(_Reopener[InnerConsumer]):
 
     def move(self, target: Target) -> None:
         """Move the cursor, which addresses entries; messages before the target in its entry are excluded later."""
-        self._begin_at(target)
-        self._heads = self._heads_of(target)
+        self._move_all([(target, self._heads_of(target))])
 
     def note_moved_topics(self, topics: Iterable[str] | None) -> None:
         """Note that the next seek moves these topics and partitions only; None for all."""
@@ -142,7 +147,7 @@ class ConsumerReopener(_Reopener[InnerConsumer]):
 
     def seek_each(self, targets: Mapping[str, Target]) -> None:
         """Move the cursors of some of several topics and partitions; raises as `move()`."""
-        found: list[tuple[InnerMessageId, tuple[Head, ...]]] = []
+        found: list[tuple[Target, tuple[Head, ...]]] = []
         for topic, target in targets.items():
             if isinstance(target, int):
                 where = first_at(partial(self._context.open_reader, topic), self._context.call_with_retries, target)
@@ -150,15 +155,26 @@ class ConsumerReopener(_Reopener[InnerConsumer]):
             else:
                 place = position_of(topic, target), self._heads_of(target)
             found.append(place)
-        self._heads = ()
-        for position, heads in found:
-            self._begin_at(position)
-            self._heads += heads
+        self._move_all(found)
 
-    def _begin_at(self, target: Target) -> None:
-        # Twice: the broker stores the first one with older acknowledgements, which a broker crash would restore.
-        for _ in range(2):
-            self._context.call_with_retries(self._gate.seek_starter(self._handle.inner, target), SEEK_RETRY_ERRORS)
+    def _move_all(self, places: list[tuple[Target, tuple[Head, ...]]]) -> None:
+        """Move the cursor, or several topics' one after the other, and exclude the messages before the targets."""
+        with self._moving:
+            self._move_each(places)
+
+    def _move_each(self, places: list[tuple[Target, tuple[Head, ...]]]) -> None:
+        moved: tuple[Head, ...] = ()
+        for target, heads in places:
+            # Twice: the broker stores the first one with older acknowledgements, which a broker crash would restore.
+            for _ in range(2):
+                self._context.call_with_retries(self._gate.seek_starter(self._handle.inner, target), SEEK_RETRY_ERRORS)
+            moved += heads
+            self._heads = self._sought = moved
+
+    def wait_for_move(self) -> None:
+        """Wait until the broker has answered a seek: only then it is known which messages it excludes."""
+        with self._moving:
+            pass
 
     def _heads_of(self, target: Target) -> tuple[Head, ...]:
         """Return the messages of the entry that a seek to a C++ id excludes."""
@@ -173,13 +189,15 @@ class ConsumerReopener(_Reopener[InnerConsumer]):
 
     def move_to_cluster(self) -> None:
         """Exclude nothing: the sought entry belongs to the previous cluster."""
-        self._heads = ()
+        self._heads = self._sought = ()
 
     def reopen_native(self) -> tuple[InnerConsumer, Iterator[InnerMessage]]:
         """Open another C++ consumer with the same name; return it, and its first messages."""
         self.retire()  # again: a Ctrl-C may have come between
         if self._named["consumer_type"] == pulsar.ConsumerType.Failover:
             threads.sleep(_FAILOVER_SECONDS)
+        if self._sought:
+            self._heads, self._sought = self._sought, ()
         self._is_retired = False
         if self._named["consumer_type"] == pulsar.ConsumerType.Shared:
             self._reset_dispatch()

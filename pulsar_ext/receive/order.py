@@ -143,6 +143,10 @@ class Reopener(Protocol):
         """Close the C++ object, so that it can be replaced."""
         ...
 
+    def wait_for_move(self) -> None:
+        """Wait until the broker has answered a seek."""
+        ...
+
     def is_excluded(self, inner: InnerMessage, /) -> bool:
         """Return whether a C++ message precedes the sought message in the same entry."""
         ...

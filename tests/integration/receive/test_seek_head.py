@@ -78,3 +78,25 @@ def test_excluded_messages_need_no_confirmation(client, topic):
     messages = drain(consumer.receive, COUNT - 7)
     consumer.acknowledge_many(messages[3:])
     consumer.flush_acks(confirm=True)
+
+
+@pytest.mark.blocking_only("it holds the private reopener")
+def test_listener_gets_no_excluded_message_during_a_seek(client, topic):
+    """A C++ consumer that receives on, and beyond the sought entry, before it is replaced has no influence."""
+    ids = send(client, topic, 5)
+    received = []
+    consumer = client.subscribe(
+        topic,
+        "s",
+        initial_position=pulsar.InitialPosition.Earliest,
+        message_listener=lambda _, message: received.append(index_of(message)),
+    )
+    assert eventually(lambda: len(received) == COUNT)
+    received.clear()
+    reopener = consumer._order.reopener  # the only hook between the seek and the replacement
+    retire = reopener.retire
+    reopener.retire = lambda: (eventually(lambda: COUNT - 1 in received), retire())
+    consumer.seek(ids[7])
+    del reopener.retire
+    assert eventually(lambda: received.count(COUNT - 1) == 2)
+    assert sorted({*received}) == list(range(8, COUNT))
