@@ -78,7 +78,9 @@ def _diagnose(
 def _picture(target: str, diagnosis: Diagnosis) -> Group:
     cost = f"{counted(diagnosis.topics, 'topic')}, {counted(diagnosis.requests, 'request')}"
     head = Text(f"{target}: {findings_text(diagnosis.findings)} ({cost})", style="bold")
-    notes = [Text(note, style="dim") for note in diagnosis.notes]
+    if diagnosis.broker_version:
+        head.append(f", Pulsar {diagnosis.broker_version}")
+    notes = [Text(str(note), style="dim") for note in (*diagnosis.notes, *diagnosis.missing_settings)]
     if diagnosis.left_out:
         excluded = counted(len(diagnosis.left_out), "topic")
         notes.append(Text(f"not inspected, raise --max-requests to include them: {excluded}", style="red"))

@@ -21,13 +21,14 @@ from pulsar_ext.ids.text import counted
 from pulsar_ext.ids.topic_name import TopicName
 
 from . import chunked, consumers, storage
+from .broker import MissingSetting, missing_settings
 from .findings import Diagnosis, DiagnosisLimits, Finding, TopicFacts
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 _PARALLEL_REQUESTS = 8
-_FIXED_REQUESTS = 3
+_FIXED_REQUESTS = 4
 _SAMPLES = 2
 _BATCHES = 16
 """Maximum number of a topic's batches whose payload is read."""
@@ -44,6 +45,9 @@ class Observation:
     excluded: tuple[str, ...]
     requests: int
     notes: tuple[str, ...]
+    version: str = ""
+    missing: tuple[MissingSetting, ...] = ()
+    """Version of the broker, and its settings that guarantees need."""
 
 
 def has_work(facts: TopicFacts) -> bool:
@@ -111,6 +115,8 @@ class _Observer:
             "the policies of the namespace", lambda: self.admin.policies(namespace), _NO_POLICIES
         )
         settings = self._if_permitted("the broker's settings", self.admin.broker_configuration, _NO_SETTINGS)
+        version = self._if_permitted("the broker's version", self.admin.broker_version, "")
+        missing = missing_settings(settings, is_deduplicated=policies.deduplication)
         watches = self.limits.pause_seconds > 0
         each = 2 + (2 * _SAMPLES if watches else 0)
         room = max((self.limits.max_requests - _FIXED_REQUESTS) // each, 1)
@@ -120,7 +126,7 @@ class _Observer:
         if watches:
             facts = self._watch(facts)
         facts = self._inspect_schemas(self._inspect_entries(facts))
-        return Observation(tuple(facts), tuple(excluded), self.requests, tuple(self.notes))
+        return Observation(tuple(facts), tuple(excluded), self.requests, tuple(self.notes), version, missing)
 
     def _topics(self, target: str) -> tuple[str, list[str]]:
         """Return the namespace, and the topics and partitions of a target."""
@@ -302,4 +308,6 @@ def judge(seen: Observation) -> Diagnosis:
     """Return the findings in an observation (pure)."""
     found = [finding for one in seen.facts for rule in RULES for finding in rule(one)]
     found.sort(key=lambda one: one.severity != "error")
-    return Diagnosis(tuple(found), len(seen.facts), seen.excluded, seen.requests, seen.notes)
+    return Diagnosis(
+        tuple(found), len(seen.facts), seen.excluded, seen.requests, seen.notes, seen.version, seen.missing
+    )

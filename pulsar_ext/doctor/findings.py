@@ -21,6 +21,8 @@ from pulsar_ext.errors import InvalidUse
 from pulsar_ext.ids.position import Ledgers, Position
 from pulsar_ext.ids.topic_name import TopicName
 
+from .broker import MissingSetting
+
 _COMPACTION = "__compaction"
 
 SHOWN = 10
@@ -274,6 +276,8 @@ class Diagnosis:
         left_out: topics that were not inspected because of the limit of requests.
         requests: number of requests sent.
         notes: what could not be inspected, and why.
+        broker_version: version of the broker that answered; empty if these credentials do not permit to query it.
+        missing_settings: its settings without which a guarantee of this library does not hold; no finding.
     """
 
     findings: tuple[Finding, ...]
@@ -281,6 +285,8 @@ class Diagnosis:
     left_out: tuple[str, ...] = ()
     requests: int = 0
     notes: tuple[str, ...] = field(default=())
+    broker_version: str = ""
+    missing_settings: tuple[MissingSetting, ...] = ()
 
     @property
     def exit_status(self) -> int:

@@ -17,8 +17,11 @@ SOON = "--hole-distance 3 --patience-seconds 0.5 --pause-seconds 0"
 
 
 @pytest.mark.core
-def test_exit_status_follows_the_findings(client, broker, topic):
-    """The status is 0 without findings, 1 for a held hole, 2 for one without a holder, 3 after an error."""
+def test_exit_status_follows_the_findings(client, admin, broker, topic):
+    """The status is 0 without findings, 1 for a held hole, 2 for one without a holder, 3 after an error.
+
+    Settings of the broker that guarantees need are reported, and do not change it.
+    """
     send_plain(client, topic, 8)
     consumer = client.subscribe(
         topic, "s", pulsar.ConsumerType.Shared, initial_position=pulsar.InitialPosition.Earliest
@@ -30,6 +33,8 @@ def test_exit_status_follows_the_findings(client, broker, topic):
     diagnosis = json.loads(printed)
     assert (status, diagnosis["exit_status"]) == (1, 1)
     assert [(one["kind"], one["evidence"]["entries"]) for one in diagnosis["findings"]] == [("holes", 1)]
+    assert diagnosis["broker_version"] == admin.broker_version()
+    assert "brokerDeduplicationEnabled" in [one["name"] for one in diagnosis["missing_settings"]]
     consumer.close()
     status, printed, progress = pulsar_ext(broker, f"pulsar-ext doctor {namespace_of(topic)} {SOON}")
     words = "".join(printed.split())
@@ -37,6 +42,7 @@ def test_exit_status_follows_the_findings(client, broker, topic):
     assert "error:holes" in words
     assert f"pulsar-ext skip {topic} s 1 --unit entry --dry-run".replace(" ", "") in words.replace("│", "")
     assert "requests, about" in progress
+    assert "brokerDeduplicationEnabled=false:" in words
     status, printed, _ = pulsar_ext(broker, f"pulsar-ext doctor {topic} --pause-seconds 0")
     assert (status, "no problems found" in " ".join(printed.split())) == (0, True)  # a long name wraps the line
     status, printed, error = pulsar_ext(broker, f"pulsar-ext doctor {topic} --subscription other")
