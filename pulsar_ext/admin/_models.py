@@ -265,6 +265,22 @@ class PartitionedStats(JsonValue):
 
 
 @dataclass(frozen=True, slots=True)
+class ScalableStats(JsonValue):
+    """Statistics of a scalable topic of Pulsar 5: the state of each segment, and each subscription's backlog."""
+
+    segments: Mapping[str, str] = field(
+        metadata=member("layout", read=lambda found: {one["name"]: one["state"] for one in found["segments"].values()})
+    )
+    """State of each segment by its name, `segment://…`: `ACTIVE`, or `SEALED` after a split or a merge."""
+    backlog_messages: Mapping[str, int] = field(
+        metadata=member("subscriptions", absent={}, read=_each(lambda found: found["msgBacklog"]))
+    )
+    """Number of messages in the backlog of each subscription."""
+    storage_size: int = field(metadata=member("storageSize", absent=0))
+    raw: Json = field(repr=False, compare=False, metadata=_WHOLE_OBJECT)
+
+
+@dataclass(frozen=True, slots=True)
 class LedgerInfo(JsonValue):
     """Ledger of a topic; the broker lists the last, open one with 0 entries."""
 

@@ -20,7 +20,7 @@ from types import MethodType
 from typing import Concatenate, Final, Generic, Literal, ParamSpec, TypeVar, overload
 from urllib.parse import quote
 
-from pulsar_ext.errors import AdminError, AdminNotAllowed, AdminNotFound, AdminUnavailable, InvalidUse
+from pulsar_ext.errors import AdminError, AdminNotAllowed, AdminNotFound, AdminUnavailable, InvalidTopic, InvalidUse
 from pulsar_ext.ids.message_id import MessageId
 from pulsar_ext.ids.position import Position
 from pulsar_ext.ids.topic_name import TopicName
@@ -36,6 +36,7 @@ from ._models import (
     PartitionedStats,
     Persistence,
     Retention,
+    ScalableStats,
     SchemaInfo,
     TopicStats,
 )
@@ -357,6 +358,28 @@ class Operations(Shell):
         """List the full names of a namespace's partitioned topics: `GET {domain}/{namespace}/partitioned`."""
         path = f"{_namespace_path(namespace, 'persistent' if is_persistent else 'non-persistent')}/partitioned"
         return await self._session.send(Request("GET", path, names))
+
+    @Operation
+    async def scalable_topics(self, namespace: str) -> tuple[str, ...]:
+        """List the full names of a namespace's scalable topics: `GET scalable/{namespace}`; empty before Pulsar 5."""
+        try:
+            found = await self._session.send(Request("GET", _namespace_path(namespace, "scalable"), names))
+        except AdminNotFound:
+            return ()
+        return tuple(f"topic://{one.removeprefix('topic://')}" for one in found)
+
+    @Operation
+    async def scalable_stats(self, topic: str) -> ScalableStats:
+        """Get the statistics of a scalable topic, `topic://{namespace}/{name}`: `GET scalable/{…}/stats`.
+
+        Raises:
+            AdminError: the topic does not exist; `AdminNotFound` if the broker is older than Pulsar 5.
+        """
+        scheme, _, rest = topic.partition("://")
+        if scheme != "topic":
+            raise InvalidTopic(f"{topic!r} is not the name of a scalable topic, such as topic://public/default/orders")
+        path = TopicName.parse(f"persistent://{rest}").rest_path.replace("persistent", "scalable", 1)
+        return await self._session.send(Request("GET", f"{path}/stats", parsed(ScalableStats.from_json)))
 
     @Operation
     async def create_topic(self, topic: Topic) -> None:

@@ -119,9 +119,12 @@ class _Observer:
         missing = missing_settings(settings, is_deduplicated=policies.deduplication)
         watches = self.limits.pause_seconds > 0
         each = 2 + (2 * _SAMPLES if watches else 0)
-        room = max((self.limits.max_requests - _FIXED_REQUESTS) // each, 1)
+        fixed = _FIXED_REQUESTS + (namespace == target)
+        room = max((self.limits.max_requests - fixed) // each, 1)
         topics, excluded = topics[:room], topics[room:]
-        self.report(f"{counted(len(topics), 'topic')}: {2 * len(topics) + _FIXED_REQUESTS} requests for statistics")
+        if namespace == target:
+            self._note_scalable_topics(namespace, room - len(topics))
+        self.report(f"{counted(len(topics), 'topic')}: {2 * len(topics) + fixed} requests for statistics")
         facts = self._first_sample(topics, policies, settings)
         if watches:
             facts = self._watch(facts)
@@ -139,6 +142,19 @@ class _Observer:
             raise InvalidUse(f"{name} is not persistent, so it has no backlog; name a persistent topic")
         count = 0 if name.is_partition else self.admin.partitions(name)
         return name.namespace_name, list(map(str, name.parts(count)))
+
+    def _note_scalable_topics(self, namespace: str, room: int) -> None:
+        """Note the segments and backlogs of Pulsar 5's scalable topics; of at most `room` of them."""
+        nothing: tuple[str, ...] = ()
+        found = self._if_permitted("the scalable topics", lambda: self.admin.scalable_topics(namespace), nothing)
+        for topic, stats in zip(found, self._each(self.admin.scalable_stats, found[:room]), strict=False):
+            if stats is not None:
+                backlogs = ", ".join(f"{name} {count:,}" for name, count in stats.backlog_messages.items())
+                segments = counted(sum(state == "ACTIVE" for state in stats.segments.values()), "active segment")
+                backlogs = f"backlog in messages: {backlogs or 'no subscriptions'}"
+                self.notes.append(f"not examined, as it is scalable: {topic}, {segments}, {backlogs}")
+        if len(found) > room:
+            self.notes.append(f"not inspected: {counted(len(found) - room, 'scalable topic')} more")
 
     def _if_permitted(self, what: str, ask: Callable[[], T], otherwise: T) -> T:
         """Call `ask`, and return `otherwise` with a note if the credentials do not permit it."""
