@@ -280,6 +280,10 @@ class GroupReader(RangeConsumer):
         self._undelivered = {}
         return self
 
+    def _is_wanted(self, inner: InnerMessage) -> bool:
+        # An undelivered message is acknowledged, and would be dropped as a redelivered one.
+        return id(inner) in self._undelivered or super()._is_wanted(inner)
+
     def _wanted(self, inner: InnerMessage) -> bool:
         if not super()._wanted(inner):
             return False
