@@ -134,6 +134,8 @@ class ReceiveQueue(TransitionSubscriber):
         self._message_of, self._fetch = message_of, fetch
         self._ask(receive_async_of(inner))
         self._arrived: deque[Message | BaseException] = deque()
+        self._stale: list[Message | BaseException] = []
+        """What had arrived when a transition began; later messages may be redelivered ones already."""
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._bridge: LoopBridge | None = None
         self._closed = False
@@ -203,18 +205,25 @@ class ReceiveQueue(TransitionSubscriber):
     def on_before(self, transition: Transition, /) -> None:
         """Request and deliver nothing while the C++ object is being replaced."""
         self.is_replaced = self._asks_inner and transition.replaces
+        self._stale = list(self._arrived)
 
     def on_after(self, transition: Transition, /) -> None:
         """Drop the arrived messages if they will be redelivered."""
-        if transition.redelivers:
+        if transition.replaces:
             self._arrived.clear()
+        elif transition.redelivers:
+            stale = set(map(id, self._stale))
+            self._keep(lambda one: id(one) not in stale)
+        self._stale = []
         if transition is Transition.ANOTHER_CLUSTER:
             self.records.drop()
 
     def drop_topics(self, is_affected: Callable[[InnerMessage], bool], /) -> None:
+        self._keep(lambda one: isinstance(one, BaseException) or not is_affected(one.inner))
+
+    def _keep(self, is_kept: Callable[[Message | BaseException], bool]) -> None:
         with self._lock:
-            # No condition in a loop here: see `_native/locks.py`.
-            kept = list(filter(lambda one: isinstance(one, BaseException) or not is_affected(one.inner), self._arrived))
+            kept = list(filter(is_kept, self._arrived))  # no condition in a loop here: see `_native/locks.py`
             self._arrived.clear()
             self._arrived.extend(kept)
 

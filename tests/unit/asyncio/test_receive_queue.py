@@ -262,3 +262,23 @@ def test_blocking_receiver_answers_in_order():
     assert isinstance(fourth[0], pulsar.asyncio.PulsarException)
     assert fifth == (pulsar.Result.AlreadyClosed, None)
     assert all(thread.daemon for thread in threads)
+
+
+@pytest.mark.parametrize("transition", [Transition.REDELIVERY, Transition.UNSUBSCRIPTION])
+def test_message_redelivered_during_a_redelivery_is_kept(transition):
+    """What had arrived before a redelivery is dropped by it; what arrives during the call is a redelivered message."""
+
+    async def drive():
+        source = Source()
+        messages = ReceiveQueue(source, attrgetter("receive_async"))
+        for _ in range(2):
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(messages.get(), 0.001)
+        messages.put(["before"])
+        messages.on_before(transition)
+        source.deliver("during")
+        messages.on_after(transition)
+        kept = ["during"] if transition.redelivers else ["before", "during"]
+        assert [await asyncio.wait_for(messages.get(), 1) for _ in kept] == kept
+
+    asyncio.run(drive())
