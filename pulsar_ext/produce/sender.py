@@ -146,3 +146,12 @@ class WrappingSender:
     def __getattr__(self, name: str) -> Any:
         """Return the wrapped sender's attribute."""
         return getattr(self._sender, name)
+
+    def send_many(self, contents: Iterable[object], columns: Columns, *, flush: bool) -> SentMany:
+        """Send many messages one by one, and with `flush` wait until all of them are persisted."""
+        self._sender.send_many((), {}, flush=False)  # raises if it is unsupported
+        outcome = BulkOutcome()
+        count = post_each(self, contents, columns, outcome)
+        if flush:
+            self._sender.send_many((), {}, flush=True)  # a flush() would raise, and so forget, errors of other messages
+        return outcome.sent(count, wait=flush)
