@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import time
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable
+from typing import Any, Final
 
 import pulsar
 from _pulsar import Error
 
 from . import threads
-from .results import raise_result
+from .results import Result, raise_result
 from .thread_state import keep_thread_state
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from .results import Result
 
 ANSWER_SECONDS = 1.0
 """Time in seconds that a close waits for open calls; a broker that does not answer may keep them open longer."""

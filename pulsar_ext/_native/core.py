@@ -15,6 +15,7 @@ import importlib
 import logging
 import os
 from collections import deque
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import accumulate
 from operator import attrgetter
@@ -24,33 +25,18 @@ import _pulsar
 import pulsar
 
 from .c_api import TRIED, address_of
-from .messages import EMPTY_MESSAGE, InnerConsumer, InnerMessage, InnerMessageBuilder, InnerMessageId, batch_messages
+from .messages import (
+    EMPTY_MESSAGE,
+    InnerConsumer,
+    InnerMessage,
+    InnerMessageBuilder,
+    InnerMessageId,
+    InnerReader,
+    batch_messages,
+)
 from .results import raise_result
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from .messages import InnerReader
-
 _IdOf = TypeVar("_IdOf", bound="Callable[[Any], Any]")
-
-__all__ = [
-    "IS_USED",
-    "IdBase",
-    "MessageBase",
-    "NativeStatus",
-    "ReceivedBase",
-    "acknowledge",
-    "drain",
-    "held",
-    "id_reader",
-    "native_status",
-    "plain_id",
-    "read_block",
-    "runs",
-    "serialized",
-    "wrap",
-]
 
 _SWITCH: Final = "PULSAR_EXT_NATIVE"
 _FIELDS: Final = (
@@ -310,35 +296,14 @@ if TYPE_CHECKING or _core is None:
         """Acknowledge messages of one topic individually with a C++ consumer."""
         deque(map(consumer.acknowledge, map(_inner, messages)), 0)
 
-    class DispatchBase:
-        """Base of dispatchers, with what decides whether a message may join the open batch."""
+    # Bases of what decides whether a message may join the open batch, with that state as plain attributes.
+    class DispatchBase: ...
 
-        inside: Any
-        group: Any
-        pending: Any
+    class GroupBase: ...
 
-    class GroupBase:
-        """Base of groups of open batches, with their limits."""
+    class PendingBase: ...
 
-        __slots__ = ("free_bytes", "free_messages", "only_items")
-        free_messages: int
-        free_bytes: int
-        only_items: Any
-
-    class PendingBase:
-        """Base of the limit of pending messages, with its counts."""
-
-        __slots__ = ("accepted", "limit", "released")
-        accepted: int
-        released: int
-        limit: int
-
-    class SequenceBase:
-        """Base of sequence ids, with the last one."""
-
-        __slots__ = ("last", "steady")
-        last: int
-        steady: bool
+    class SequenceBase: ...
 
     Items = batch_payload = batch_message = deliver = joiner = read_block = None
     drain: Any = None

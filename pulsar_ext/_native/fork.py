@@ -5,15 +5,13 @@ from __future__ import annotations
 import ctypes
 import os
 import weakref
+from collections.abc import Callable, Iterator
 from functools import cache
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from typing import Any, NoReturn, Protocol
 
 import pulsar
 
 from pulsar_ext.errors import ForkedClientError, NotOpen
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 LISTENED = "this consumer's messages go to its message_listener. Nothing was received; subscribe without a listener"
 

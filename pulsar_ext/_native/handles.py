@@ -3,12 +3,14 @@
 The official Python layer keeps its C++ objects in private attributes. Each class here keeps that object in a slot
 called `inner`, and the official attribute's name is an alias of the slot, so inherited methods find it at no cost. A
 producer keeps its sender there. If a release of the official client moves an attribute, only this file changes;
-`probes.py` checks the attributes.
+`__init__.py` checks the attributes.
 """
 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
+from datetime import timedelta
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -18,18 +20,9 @@ import pulsar.asyncio
 import pulsar.schema
 
 from .core import IdBase, MessageBase
-from .fork import never_opened
-from .messages import truthy
-from .signatures import argument_error, check_sequence_id
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from datetime import timedelta
-
-    from .fork import Refusing
-    from .messages import InnerMessage, InnerProducer
-    from .signatures import Arguments
-
+from .fork import Refusing, never_opened
+from .messages import InnerMessage, InnerProducer, truthy
+from .signatures import Arguments, argument_error, check_sequence_id
 
 if TYPE_CHECKING:  # the official client has no type hints; an untyped base class would hide misspelt names
 

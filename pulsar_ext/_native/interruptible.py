@@ -4,25 +4,18 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import pulsar
-from _pulsar import TopicRegex
+from _pulsar import ProducerConfiguration, TopicRegex
 
 from . import threads
-from .schemas import text_of
-from .signatures import argument_error
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from _pulsar import ProducerConfiguration
-
-    from .answer import Answer
-    from .messages import InnerClient, InnerProducer
-    from .schemas import SchemaText
-    from .signatures import Arguments
+from .answer import Answer
+from .messages import InnerClient, InnerProducer
+from .schemas import SchemaText, text_of
+from .signatures import Arguments, argument_error
 
 T = TypeVar("T")
 _official = pulsar.Client

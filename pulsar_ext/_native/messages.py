@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING
 
 import _pulsar
 import pulsar
@@ -11,9 +11,6 @@ import pulsar
 from pulsar_ext.errors import InvalidMessageId, InvalidUse
 
 from .c_api import TRIED
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 InnerClient = _pulsar.Client
 InnerConsumer = _pulsar.Consumer

@@ -7,20 +7,17 @@ import json
 import logging
 from contextlib import suppress
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import _pulsar
 import pulsar
 import pulsar.schema
-from pulsar.schema import AvroSchema, BytesSchema
+from pulsar.schema import AvroSchema, BytesSchema, Schema
 
 from pulsar_ext.errors import InvalidUse, SchemaMismatch
 
 from .c_api import TRIED
 from .results import UNREACHABLE
-
-if TYPE_CHECKING:
-    from pulsar.schema import Schema
 
 SchemaInfo = _pulsar.SchemaInfo
 SchemaType = _pulsar.SchemaType

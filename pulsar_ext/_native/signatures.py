@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections.abc import Callable, Mapping
 from copy import copy
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import _pulsar
 from pulsar.schema import BytesSchema
 
 from pulsar_ext.errors import SequenceIdRejected
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 binding = _pulsar
 """The binding, for the types of arguments: the official package has no type hints."""

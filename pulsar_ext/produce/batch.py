@@ -172,8 +172,6 @@ class Batch:
 class BatchGroup(GroupBase):
     """The open batches of a producer: one, or one for each key, with limits for all of them as in the C++ client."""
 
-    __slots__ = ("_by_key", "_most", "batches", "closed", "in_flight", "sealed")
-
     def __init__(self, bounds: Bounds, *, by_key: bool) -> None:
         self._by_key = by_key
         self._most = bounds.messages
