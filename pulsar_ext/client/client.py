@@ -2,7 +2,8 @@
 
 `Client` is a `pulsar.Client`; every official argument keeps its name, default and meaning. Mirrors Java's
 `PulsarClientImpl`. Without a service URL, the environment variables `PULSAR_URL` and `PULSAR_TOKEN` are used. The admin
-API is derived from the client's arguments and the environment.
+API is derived from the client's arguments and the environment. A C++ client is closed after its last answer: requests
+that are unanswered at a close leak.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import logging
 import os
 import re
 import sys
+import threading
 import time
 import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -25,16 +27,19 @@ from typing import Any, Self
 
 import pulsar
 
+from pulsar_ext._native import threads
+from pulsar_ext._native.answer import ANSWER_SECONDS, answered_within
 from pulsar_ext._native.fork import Refusing, refuse_after_fork
 from pulsar_ext._native.handles import ClientHandle, consumers_of
 from pulsar_ext._native.interruptible import InterruptibleClient
-from pulsar_ext._native.locks import OwnedLock
+from pulsar_ext._native.locks import Lock, OwnedLock
+from pulsar_ext._native.messages import InnerClient
 from pulsar_ext._native.seek_gate import SeekGate
 from pulsar_ext._native.signatures import Arguments, binding, documented_by, official_arguments
 from pulsar_ext._runtime.condition import raise_if_interrupting
 from pulsar_ext._runtime.context import ClientContext
 from pulsar_ext._runtime.cpp_log import log_through
-from pulsar_ext._runtime.ending import OpenSender, close_together, fail_together
+from pulsar_ext._runtime.ending import OpenSender, OpenSenders, close_together, fail_together
 from pulsar_ext._runtime.statistics import ClientStats
 from pulsar_ext.admin import PulsarAdmin, derive_admin_url
 from pulsar_ext.consumer import Consumer
@@ -70,8 +75,7 @@ from pulsar_ext.table_view import TableView
 from pulsar_ext.topics_reader.reader import open_topics_reader, reads_several
 
 from .authentication import AuthenticationToken, authentication_error_details, credentials_of
-from .closing import ClientClose, finish_closing, stop_fetching
-from .consumers import ActiveEvents, ConsumerEventListener, ConsumerSettings, open_consumer
+from .consumers import ConsumerEventListener, consumer_settings, open_consumer
 from .producers import make_producer
 from .reachability import check_readable, opening_error_details, schema_error_details
 from .readers import open_reader, open_table_view
@@ -814,16 +818,10 @@ class Client(ClientHandle):
     def _subscribe_(self, given: Arguments, **options: Any) -> Consumer:
         """Subscribe with all arguments of `subscribe()` by name; the options are those of `open_consumer()`."""
         named = official_arguments(pulsar.Client.subscribe, given)
-        listener = given["consumer_event_listener"]
-        settings = ConsumerSettings(
-            given["pattern_auto_discovery_period"],
-            given["priority_level"],
-            given["subscription_properties"],
-            None if listener is None else ActiveEvents(listener),
-        )
+        settings, events = consumer_settings(given)
         options |= {
             "gate": SeekGate(self.inner),
-            "settings": settings,
+            "events": events,
             "redelivery": RedeliveryOptions(*_redelivery_options(given)),
             "ack_group_time_ms": given["ack_group_time_ms"],
             "max_ack_group_size": given["max_ack_group_size"],
@@ -927,6 +925,79 @@ class Client(ClientHandle):
         self.context.release()
 
 
+_BATCH_SECONDS = 0.5
+"""Time in seconds for batch receives to complete before they are ended; their default timeout is 100 ms."""
+
+_background_closes: set[ClientClose] = set()
+
+
+class ClientClose:
+    """Closes a C++ client, in the background if answers are outstanding after `ANSWER_SECONDS`.
+
+    A producer, consumer or reader that is being opened, a pending receive or a request of the last message id would
+    leak on close, together with the client's threads, memory and descriptors. `seconds` is the background's timeout.
+    """
+
+    def __init__(
+        self, inner: InnerClient, senders: OpenSenders, receiving: list[Consumer | Reader], seconds: float
+    ) -> None:
+        self.inner: InnerClient | Refusing = inner
+        self._senders, self._receiving, self._seconds = senders, receiving, seconds
+        self._closing = Lock()
+
+    def close(self, close: Callable[[], object]) -> None:
+        """Close the client by `close`, when no answer is outstanding."""
+        if self._awaits_answers():
+            for one in self._receiving:  # completes their pending receives
+                with contextlib.suppress(pulsar.PulsarException):
+                    self._senders.answer_to(one.inner.close_async)
+        if answered_within(ANSWER_SECONDS, self._awaits_answers) or not self._close_later():
+            close()
+
+    def close_now(self) -> None:
+        """Close the client with outstanding answers; a second caller waits for the first."""
+        with self._closing, contextlib.suppress(pulsar.PulsarException):
+            self.inner.close()
+        _background_closes.discard(self)
+
+    def _after_fork_(self, refusal: Refusing) -> None:
+        """Raise on a close in this child process; the lock may have been held during the fork."""
+        self.inner, self._closing = refusal, Lock()
+
+    def _close_later(self) -> bool:
+        """Close the client on a background thread; return False if no thread can be started any more."""
+
+        def run() -> None:
+            answered_within(self._seconds, self._awaits_answers)
+            self.close_now()
+
+        refuse_after_fork(self, "Client")
+        try:
+            threads.start(run, name="pulsar_ext-closing")
+        except RuntimeError:
+            return False
+        _background_closes.add(self)
+        return True
+
+    def _awaits_answers(self) -> bool:
+        """Return whether answers of the C++ client are outstanding."""
+        return self._senders.has_open_requests() or any(one._awaits_answer_ for one in self._receiving)
+
+
+def stop_fetching(receiving: list[Consumer | Reader]) -> None:
+    """End all batch receives of the consumers: the C++ client would not complete them."""
+    consumers = [one for one in receiving if isinstance(one, Consumer)]
+    for one in consumers:
+        one._stop_fetching_()
+    deadline = time.monotonic() + _BATCH_SECONDS
+    for one in consumers:
+        one._end_batches_(deadline)
+
+
+_EXIT_SECONDS = 0.05
+"""Time in seconds for threads to return from the C++ client at the end of the program."""
+
+
 _open_clients: weakref.WeakSet[Client] = weakref.WeakSet()
 _workers: set[int] = set()
 
@@ -949,7 +1020,11 @@ def _close_all() -> None:
                 client.close()
         for one in handles:
             one._block_()
-    finish_closing()
+    for closing in list(_background_closes):
+        closing.close_now()
+    if threads.IS_PATCHED or threading.active_count() > 1:
+        # Python ends daemon threads anywhere; inside the C++ client this aborts the process.
+        threads.sleep(_EXIT_SECONDS)
 
 
 atexit.register(_close_all)

@@ -7,7 +7,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from operator import call
 from typing import Any, Final, Protocol
@@ -107,42 +107,36 @@ class ActiveEvents:
                 self._notifying.release()
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerSettings:
-    """Settings of a C++ consumer that the official client ignores or does not have; the highest priority is 0."""
+def consumer_settings(
+    given: Arguments,
+) -> tuple[Callable[[binding.ConsumerConfiguration], None], ActiveEvents | None]:
+    """Return a function that applies the settings which the official client ignores or lacks, and the listener."""
+    discovery_seconds, priority_level = given["pattern_auto_discovery_period"], given.get("priority_level", 0)
+    properties, listener = given.get("subscription_properties"), given.get("consumer_event_listener")
+    events = None if listener is None else ActiveEvents(listener)
+    for name, value, least in (
+        ("pattern_auto_discovery_period", discovery_seconds, 1),
+        ("priority_level", priority_level, 0),
+    ):
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= _MAX_INT:
+            raise InvalidUse(f"{name} must be an int from {least} to {_MAX_INT}, got {value!r}. Nothing was opened.")
+    if properties and not (
+        isinstance(properties, Mapping) and all(isinstance(text, str) for pair in properties.items() for text in pair)
+    ):
+        raise InvalidUse(
+            f"subscription_properties must be a dict of str to str, got {properties!r}. Nothing was opened."
+        )
 
-    discovery_seconds: int
-    priority_level: int = 0
-    subscription_properties: Mapping[str, str] | None = None
-    events: ActiveEvents | None = None
+    def configure(configuration: binding.ConsumerConfiguration) -> None:
+        configuration.pattern_auto_discovery_period(discovery_seconds)  # the official client ignores the argument
+        if priority_level:
+            set_priority_level(configuration, priority_level)
+        if properties:
+            set_subscription_properties(configuration, properties)
+        if events is not None:
+            set_event_listener(configuration, events)
 
-    def __post_init__(self) -> None:
-        for name, value, least in (
-            ("pattern_auto_discovery_period", self.discovery_seconds, 1),
-            ("priority_level", self.priority_level, 0),
-        ):
-            if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= _MAX_INT:
-                raise InvalidUse(
-                    f"{name} must be an int from {least} to {_MAX_INT}, got {value!r}. Nothing was opened."
-                )
-        properties = self.subscription_properties
-        if not properties:
-            return
-        is_dict = isinstance(properties, Mapping)
-        if not is_dict or not all(isinstance(text, str) for pair in properties.items() for text in pair):
-            raise InvalidUse(
-                f"subscription_properties must be a dict of str to str, got {properties!r}. Nothing was opened."
-            )
-
-    def __call__(self, configuration: binding.ConsumerConfiguration) -> None:
-        """Apply the settings to a C++ consumer configuration."""
-        configuration.pattern_auto_discovery_period(self.discovery_seconds)  # the official client ignores the argument
-        if self.priority_level:
-            set_priority_level(configuration, self.priority_level)
-        if self.subscription_properties:
-            set_subscription_properties(configuration, self.subscription_properties)
-        if self.events is not None:
-            set_event_listener(configuration, self.events)
+    return configure, events
 
 
 _SHARED_TYPES = (pulsar.ConsumerType.Shared, pulsar.ConsumerType.KeyShared)
@@ -161,7 +155,7 @@ def open_consumer(
     max_ack_group_size: int | None,
     redelivery: RedeliveryOptions,
     chain: ConsumerChain | None = None,
-    settings: ConsumerSettings,
+    events: ActiveEvents | None,
 ) -> None:
     """Open a consumer; change the arguments that this library takes over.
 
@@ -210,8 +204,8 @@ def open_consumer(
             subscription.redelivery.dead_letters.on_acknowledged = chain.dead_lettered
         chain.show(consumer)
         register_chain(context, chain, named["topic"])
-    if settings.events is not None:
-        settings.events.attach(consumer)
+    if events is not None:
+        events.attach(consumer)
     opened += (consumer,)
 
 
