@@ -148,10 +148,7 @@ class DirectSender(HandleSender):
             self._mixed_keys = self._mixed_keys.check(named_options(args, kwargs), self)
         message = self.handle.build(content, *args, **kwargs)
         if not self._unflushed:
-            self._unflushed = True
-            _unflushed.add(self)
-            if self.closed:  # a closed sender would stay in the set forever, with its client
-                _unflushed.discard(self)
+            self._keep_alive()
         thread = get_ident()
         self._inside.append(thread)
         try:
@@ -177,6 +174,13 @@ class DirectSender(HandleSender):
             self._inside.remove(thread)
         if callback is not None:
             call_back(callback, _CLOSED, MessageId())
+
+    def _keep_alive(self) -> None:
+        """Keep a reference until the next flush."""
+        self._unflushed = True
+        _unflushed.add(self)
+        if self.closed:  # a closed sender would stay in the set forever, with its client
+            _unflushed.discard(self)
 
     def _send_within(self, limit: PendingMessages, message: InnerMessage, callback: SendCallback | None) -> None:
         """Send within a limit, without waiting for the outcome."""
