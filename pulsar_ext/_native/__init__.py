@@ -39,7 +39,6 @@ _SHOWN: Final = 3
 
 
 def require() -> None:
-    """Check that the installed official client has everything that this library needs."""
     if lacks := lacking():
         more = f" and {len(lacks) - _SHOWN} more" if len(lacks) > _SHOWN else ""
         raise ImportError(

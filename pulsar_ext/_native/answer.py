@@ -69,7 +69,6 @@ class Answer:
 
     @property
     def result(self) -> Result | Exception | None:
-        """The result; None if it is not known yet."""
         return None if self._outcome is None else self._outcome[0]
 
     def result_until(self, deadline: float) -> Result | Exception:

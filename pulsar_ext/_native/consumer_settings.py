@@ -42,7 +42,6 @@ def set_priority_level(configuration: ConsumerConfiguration, level: int) -> None
 
 @functools.cache
 def priority_level_setter() -> Callable[[int, int], object]:
-    """Return the C++ setter of the priority level."""
     setter = exported(f"_Z{_CLASS}16setPriorityLevelEi", None, [_pointer, _int], _FOR_LEVEL)
     getter, queue = (
         exported(f"_ZNK{_CLASS[1:]}{method}Ev", _int, [_pointer], _FOR_LEVEL)

@@ -203,7 +203,6 @@ def _empty_batch(count: int) -> InnerMessage:
 
 
 def _refuse(result: int) -> None:
-    """Raise the official error of a result code of the C++ client."""
     raise_result(pulsar.Result(result))
 
 
@@ -241,8 +240,6 @@ if TYPE_CHECKING or _core is None:
         """Returns the message that `native_wait` returns, noted and as one of ours."""
 
     class IdBase:
-        """Base of message ids."""
-
         __slots__ = ("_batch_size", "_data", "_order", "_topic", "inner")
         _batch_size: int
         _order: tuple[int, int, int, int] | None
@@ -284,7 +281,6 @@ if TYPE_CHECKING or _core is None:
         return None
 
     def wrap(cls: type[Any], inners: list[InnerMessage], /) -> list[Any]:
-        """Return C++ messages as messages of a class."""
         messages = []
         for inner in inners:
             message = cls()

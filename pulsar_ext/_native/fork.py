@@ -41,7 +41,6 @@ def never_opened(kind: str, how: str) -> Any:
 
 @cache  # otherwise a closing client would make two for each of its consumers
 def closed(kind: str) -> Any:
-    """Return a stub that raises the official `AlreadyClosed`."""
     return Refusing(lambda: closed_error(kind))
 
 
@@ -52,7 +51,6 @@ def listening_stub() -> Any:
 
 
 def closed_error(kind: str) -> Exception:
-    """Return the official error of using a closed object."""
     error: Exception = pulsar.AlreadyClosed(f"Pulsar error: AlreadyClosed: this {kind} was closed.")
     return error
 

@@ -202,13 +202,10 @@ class _InnerHandle:
     inner: Any
 
     def _after_fork_(self, refusal: Refusing) -> None:
-        """Raise on every use in this child process."""
         self.inner = refusal
 
 
 class ConsumerHandle(_InnerHandle, _Consumer):
-    """`pulsar.Consumer` with its C++ consumer in `inner`."""
-
     __slots__ = ()
 
     def __init__(self) -> None:
@@ -216,8 +213,6 @@ class ConsumerHandle(_InnerHandle, _Consumer):
 
 
 class ReaderHandle(_InnerHandle, _Reader):
-    """`pulsar.Reader` with its C++ reader in `inner`."""
-
     __slots__ = ()
 
     def __init__(self) -> None:
@@ -225,8 +220,6 @@ class ReaderHandle(_InnerHandle, _Reader):
 
 
 class ClientHandle(_InnerHandle, _Client):
-    """`pulsar.Client` with its C++ client in `inner`."""
-
     __slots__ = ()
 
 
@@ -242,8 +235,6 @@ _current_inner: Any = property(attrgetter("blocking.inner"), lambda *_: None)
 
 
 class AsyncConsumerHandle(_AsyncConsumer):
-    """`pulsar.asyncio.Consumer` over a blocking consumer of this library."""
-
     _consumer = _current_inner
 
     def __init__(self, blocking: Any) -> None:
@@ -252,8 +243,6 @@ class AsyncConsumerHandle(_AsyncConsumer):
 
 
 class AsyncReaderHandle(_AsyncReader):
-    """`pulsar.asyncio.Reader` over a blocking reader of this library."""
-
     _reader = _current_inner
 
     def __init__(self, blocking: Any) -> None:
@@ -262,8 +251,6 @@ class AsyncReaderHandle(_AsyncReader):
 
 
 class AsyncClientHandle(_AsyncClient):
-    """`pulsar.asyncio.Client` over a blocking client of this library."""
-
     def __init__(self, blocking: ClientHandle) -> None:
         self._client = blocking.inner  # the official constructor would connect a second client
 
@@ -283,7 +270,6 @@ for _class, _private, _own in (
 
 
 def inner_producer_of(official: pulsar.Producer) -> InnerProducer:
-    """Return the C++ producer of an official producer."""
     inner: InnerProducer = official._producer
     return inner
 
@@ -303,7 +289,6 @@ def rebuild_message(sent: InnerMessage, options: Arguments, sequence_id: int) ->
 
 
 def inner_of(official: pulsar.Consumer | pulsar.Reader) -> Any:
-    """Return the C++ object of an official Consumer or Reader."""
     return official._consumer if isinstance(official, pulsar.Consumer) else official._reader
 
 

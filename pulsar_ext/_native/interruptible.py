@@ -73,15 +73,12 @@ class InterruptibleClient:
         self._client = self  # official methods call the methods of this attribute
 
     def open_producer(self, **named: Any) -> pulsar.Producer:
-        """Create an official producer with the official arguments."""
         return _call(_official.create_producer, self, named)
 
     def open_consumer(self, **named: Any) -> pulsar.Consumer:
-        """Open an official consumer with the official arguments."""
         return self._open_with_versions(_official.subscribe, named)
 
     def open_reader(self, **named: Any) -> pulsar.Reader:
-        """Create an official reader with the official arguments."""
         return self._open_with_versions(_official.create_reader, named)
 
     def _open_with_versions(self, method: Callable[..., T], named: Arguments) -> T:
@@ -116,28 +113,23 @@ class InterruptibleClient:
         return None
 
     def create_producer(self, topic: str, configuration: ProducerConfiguration) -> InnerProducer:
-        """Create a C++ producer."""
         self._configure(configuration)
         begin = self._inner.create_producer_async_v2
         opened: InnerProducer = self._ask(lambda answer: begin(topic, configuration, answer.opened))
         return opened
 
     def subscribe(self, *arguments: object) -> object:
-        """Open the C++ consumer of one or several topics."""
         return self._open(self._inner.subscribe_async_v2, *arguments)
 
     subscribe_topics = subscribe
 
     def subscribe_pattern(self, pattern: str, *arguments: object) -> object:
-        """Open the C++ consumer of a topic pattern."""
         return self._open(self._inner.subscribe_async_v2, TopicRegex(pattern), *arguments)
 
     def create_reader(self, *arguments: object) -> object:
-        """Open a C++ reader."""
         return self._open(self._inner.create_reader_async_v2, *arguments)
 
     def get_topic_partitions(self, topic: str) -> list[str]:
-        """Request the partitions from the C++ client."""
         partitions: list[str] = self._ask(partial(self._inner.get_topic_partitions_async, topic))
         return partitions
 

@@ -93,7 +93,6 @@ def record_of_json(record: RecordClass, data: bytes) -> pulsar.schema.Record:
 
 
 def record_of_avro(schema: Schema, decode: Callable[[Schema], dict[str, object]]) -> pulsar.schema.Record:
-    """Return the record of Avro data."""
     plain = copy.copy(schema)
     plain._record_cls = None
     return _make_record(schema._record_cls, decode(plain), lambda _, value: value)

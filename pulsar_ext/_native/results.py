@@ -62,7 +62,6 @@ def cooperative(call: Callable[[int], T]) -> Callable[[int], T]:
 
 
 def raise_result(result: Result | Exception, why: str = "") -> NoReturn:
-    """Raise an exception, or the official one of a result with the C++ client's message if it has one."""
     raise exception_of(result, why)
 
 
@@ -84,5 +83,4 @@ def result_of(error: BaseException) -> Result:
 
 
 def name_of(result: Result) -> str:
-    """Return the official name of a `pulsar.Result`."""
     return "NotConnected" if result.value == _DISCONNECTED else result.name

@@ -142,7 +142,6 @@ def reset_writer_schemas(schema: Schema, definition: object) -> None:
 
 
 def without_writers(schema: Schema) -> Schema:
-    """Return a copy of an official schema without cached writer definitions."""
     other = copy.copy(schema)
     if isinstance(schema, AvroSchema):
         other._writer_schemas = {}

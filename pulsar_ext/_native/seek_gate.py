@@ -39,7 +39,6 @@ class SeekGate:
         self._lock = threads.Lock()
 
     def ask(self, question: Callable[[], object]) -> object:
-        """Call a question, which holds the GIL, and return its answer."""
         done: list[object] = []
         try:
             # Only C code between acquire and release: a signal handler may seek, and would wait for its own thread.

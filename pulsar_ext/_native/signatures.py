@@ -51,7 +51,6 @@ def documented_by(official: Callable[..., object]) -> Callable[[_F], _F]:
 
 
 def with_official_arguments(ours: str | None, theirs: str | None) -> str:
-    """Return our docstring followed by the official one's description of the arguments."""
     said = inspect.cleandoc(theirs or "").partition(_PARAMETERS)[2].strip()
     own = inspect.cleandoc(ours or "")
     return f"{own}\n\nThe official arguments\n{'-' * 22}\n\n{said}" if said else own
@@ -97,7 +96,6 @@ def _arguments_of(method: Callable[..., object]) -> tuple[tuple[str, ...], Argum
 
 
 def argument_names(method: Callable[..., object]) -> tuple[str, ...]:
-    """Return the names of an official method's parameters."""
     return tuple(_arguments_of(method)[1])
 
 

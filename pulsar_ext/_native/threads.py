@@ -97,7 +97,6 @@ def pauses(seconds: float) -> Iterator[None]:
 
 
 def _sleep(seconds: float) -> None:
-    """Sleep, and let other greenlets run."""
     if shares_thread():
         time.sleep(seconds)
     else:

@@ -102,7 +102,6 @@ class CallbackGuard:
 
 
 def call_back(callback: SendCallback, result: Result, message_id: MessageId) -> None:
-    """Call a send callback; log an exception."""
     try:
         callback(result, message_id)
     except BaseException:  # noqa: BLE001  # no exception may reach the C++ client

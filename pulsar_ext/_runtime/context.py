@@ -225,7 +225,6 @@ class ClientContext:
             raise
 
     def _forget_cluster(self) -> None:
-        """Drop everything that is known of the previous cluster."""
         self.inquiries.run(self.recent.forget)
         self.resolver.forget()
         self.broker_version.forget()

@@ -31,7 +31,6 @@ class CancellableCall(Generic[T]):
         self._cancelled = False
 
     def __call__(self) -> T:
-        """Call the function."""
         token = _running.set(self)
         try:
             return self._call()

@@ -142,8 +142,6 @@ def cursor_body(position: Position | End, *, excluded: bool, batch_index: int = 
 
 
 class Shell:
-    """Base of both clients."""
-
     _session: HttpSession
 
     def _finish(self, operation: Coroutine[object, None, T]) -> object:

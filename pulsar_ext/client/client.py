@@ -872,7 +872,6 @@ class Client(ClientHandle):
         return {**named, "schema": schema_of(named["schema"], self.context.admin_api)}
 
     def _interruptible(self, configure: Callable[[Any], None] = lambda _: None) -> InterruptibleClient:
-        """Return a client for one opening."""
         cluster = self.context.cluster
         # The schema object belongs to the application and must not keep the client alive.
         connected_to = cluster.number if cluster.may_change else int
@@ -890,11 +889,9 @@ class Client(ClientHandle):
             yield
 
     def _connected_url(self) -> str:
-        """Return the client's current service URL."""
         return str(self.get_service_info().service_url)
 
     def _handles_(self) -> list[OpenSender | Consumer | Reader]:
-        """Return the open senders, consumers and readers."""
         return [*self.context.senders, *self._open_receivers_()]
 
     def _open_receivers_(self) -> list[Consumer | Reader]:
@@ -980,7 +977,6 @@ class ClientClose:
         return True
 
     def _awaits_answers(self) -> bool:
-        """Return whether answers of the C++ client are outstanding."""
         return self._senders.has_open_requests() or any(one._awaits_answer_ for one in self._receiving)
 
 

@@ -223,7 +223,6 @@ def check_consumer(named: Arguments, ack_group_time_ms: int | None, max_ack_grou
 
 
 def _intercepting(make: _Make, chain: ConsumerChain) -> _Make:
-    """Return a function that makes a consumer which calls interceptors."""
     return lambda official, subscription: intercept_consumer(make(official, subscription), chain)
 
 
@@ -311,8 +310,6 @@ def _make_parts(
 
 
 class _Listener:
-    """Calls an application's listener."""
-
     def __init__(
         self, listener: Callable[[Consumer, Message], object], subscription: Subscription, make: _Make
     ) -> None:

@@ -106,8 +106,6 @@ def open_table_view(
 
 
 class _Listener:
-    """Calls an application's reader listener."""
-
     def __init__(
         self,
         listener: Callable[[Reader, Message], object],

@@ -105,7 +105,6 @@ def _integer(value: object) -> int:
 
 
 def _checked_order(partition: int, ledger_id: int, entry_id: int, batch_index: int) -> OrderKey:
-    """Return the numbers of an id in the order of comparison."""
     if not (type(ledger_id) is type(entry_id) is type(partition) is type(batch_index) is int):
         ledger_id, entry_id, partition, batch_index = map(operator.index, (ledger_id, entry_id, partition, batch_index))
     _check_numbers(partition, ledger_id, entry_id, batch_index)

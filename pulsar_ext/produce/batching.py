@@ -232,7 +232,6 @@ class BatchingSender(Dispatcher):
         patient: bool,
         written: tuple[bytes, bytes, bytes],
     ) -> None:
-        """Add an encoded message to its batch."""
         if self.pending.has_room() or self.make_room(callback, patient=patient):
             sequence_id = self.admit(given, callback)
             if sequence_id is not None:
@@ -240,7 +239,6 @@ class BatchingSender(Dispatcher):
                 self.join(key_of(options), (data, callback, sequence_id, fields, keys))
 
     def _post_alone(self, content: object, callback: SendCallback | None, options: Options, patient: bool) -> None:
-        """Push a message as a single entry."""
         given = options.get("sequence_id")
         if self.pending.has_room() or self.make_room(callback, patient=patient):
             upcoming = self.counter.upcoming if given is None else given

@@ -144,7 +144,6 @@ class WrappingSender:
         self.context, self.many_in_flight = sender.context, sender.many_in_flight
 
     def __getattr__(self, name: str) -> Any:
-        """Return the wrapped sender's attribute."""
         return getattr(self._sender, name)
 
     def send_many(self, contents: Iterable[object], columns: Columns, *, flush: bool) -> SentMany:
