@@ -83,25 +83,13 @@ class HandleSender:
     """A sender with one C++ producer."""
 
     def __init__(self, handle: ProducerHandle, context: ClientContext) -> None:
-        self.handle = handle
-        self.context = context
+        self.handle, self.context = handle, context
+        self.topic, self.producer_name, self.is_connected = handle.topic, handle.producer_name, handle.is_connected
 
     @property
     def inner(self) -> InnerProducer:
         """The C++ producer."""
         return self.handle.inner
-
-    def topic(self) -> str:
-        """Return the topic's name."""
-        return self.handle.topic()
-
-    def producer_name(self) -> str:
-        """Return the producer's name."""
-        return self.handle.producer_name()
-
-    def is_connected(self) -> bool:
-        """Return whether the producer is connected to a broker."""
-        return self.handle.is_connected()
 
     def last_sequence_id(self) -> int:
         """Return the last persisted sequence id, as the official client does."""

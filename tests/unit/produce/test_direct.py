@@ -16,7 +16,8 @@ def test_close_reports_lost_outcomes_once(limit):
     """After a close, a message without an outcome has failed with AlreadyClosed, and a late outcome is ignored."""
     answers, outcomes = [], []
     inner = SimpleNamespace(send_async=lambda _, answer: answers.append(answer))
-    handle = SimpleNamespace(inner=inner, build=lambda content: content)
+    unused = dict.fromkeys(("topic", "producer_name", "is_connected"))
+    handle = SimpleNamespace(inner=inner, build=lambda content: content, **unused)
     context = SimpleNamespace(senders=set(), callbacks=CallbackGuard())
     sender = DirectSender(handle, context, limit=limit, may_block_inside=False, mixed_keys=None, timing=None)
     for _ in range(2):
