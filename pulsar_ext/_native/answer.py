@@ -51,7 +51,7 @@ class Answer:
         if self._is_abandoned and self._opened is not None:
             self._opened.close_async(None)
 
-    def opened(self, outcome: Any) -> None:
+    def opened(self, outcome: object) -> None:
         """Set the object that was opened, or the error with the C++ client's message, as the result."""
         if isinstance(outcome, Error):
             self(outcome.error, outcome.message)

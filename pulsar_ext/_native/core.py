@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import accumulate
 from operator import attrgetter
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import _pulsar
@@ -83,7 +84,7 @@ def native_status() -> NativeStatus:
     return NativeStatus(_core is not None, _why_not)
 
 
-def _load() -> tuple[Any, str]:
+def _load() -> tuple[ModuleType | None, str]:
     """Return the checked extension and an empty text, or None and the reason."""
     switch = os.environ.get(_SWITCH, "")
     if switch == "0":
@@ -104,7 +105,7 @@ def _load() -> tuple[Any, str]:
     return core, ""
 
 
-def _prove(core: Any) -> None:
+def _prove(core: ModuleType) -> None:
     """Check on objects of known content that the extension reads the same fields as the binding.
 
     Raises:
@@ -154,7 +155,7 @@ def _prove(core: Any) -> None:
         raise ImportError("it uses a consumer or a reader that was never opened")
 
 
-def _prove_more(core: Any, messages: list[InnerMessage], received: list[Any]) -> None:
+def _prove_more(core: ModuleType, messages: list[InnerMessage], received: list[Any]) -> None:
     """Check that ids match the binding's and that messages return the C++ message they hold; raise like `_prove()`."""
     _, other, built, _ = messages
     ids = [message.message_id() for message in received]
@@ -177,7 +178,7 @@ def _prove_more(core: Any, messages: list[InnerMessage], received: list[Any]) ->
         raise ImportError("it returns another C++ message than the one it holds")
 
 
-def _prove_columns(core: Any, messages: list[InnerMessage]) -> None:
+def _prove_columns(core: ModuleType, messages: list[InnerMessage]) -> None:
     """Check the columns of a block of messages; raise like `_prove()`."""
     builder = InnerMessageBuilder()
     builder.sequence_id(4321)

@@ -188,7 +188,7 @@ class SenderProducerHandle(_Producer):
     def __init__(self) -> None:
         self.open(never_opened("Producer", "Client.create_producer()"), None, None)
 
-    def open(self, sender: Any, schema: pulsar.schema.Schema | None, client: object) -> None:
+    def open(self, sender: object, schema: pulsar.schema.Schema | None, client: object) -> None:
         """Set the sender, and the attributes that the official class keeps."""
         self.sender = sender
         self._schema = schema  # stored in the official class's `__dict__`, like `_client`

@@ -66,19 +66,19 @@ class InterruptibleClient:
         self,
         inner: InnerClient,
         ask: Callable[[Callable[[Answer], object]], Any],
-        configure: Callable[[Any], object] = lambda _: None,
+        configure: Callable[..., object] = lambda _: None,
         versions: object = None,
     ) -> None:
         self._inner, self._ask, self._configure, self._versions = inner, ask, configure, versions
         self._client = self  # official methods call the methods of this attribute
 
-    def open_producer(self, **named: Any) -> pulsar.Producer:
+    def open_producer(self, **named: object) -> pulsar.Producer:
         return _call(_official.create_producer, self, named)
 
-    def open_consumer(self, **named: Any) -> pulsar.Consumer:
+    def open_consumer(self, **named: object) -> pulsar.Consumer:
         return self._open_with_versions(_official.subscribe, named)
 
-    def open_reader(self, **named: Any) -> pulsar.Reader:
+    def open_reader(self, **named: object) -> pulsar.Reader:
         return self._open_with_versions(_official.create_reader, named)
 
     def _open_with_versions(self, method: Callable[..., T], named: Arguments) -> T:

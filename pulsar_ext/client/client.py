@@ -815,7 +815,7 @@ class Client(ClientHandle):
         """True after `close()` or `shutdown()`."""
         return self._closed
 
-    def _subscribe_(self, given: Arguments, **options: Any) -> Consumer:
+    def _subscribe_(self, given: Arguments, **options: object) -> Consumer:
         """Subscribe with all arguments of `subscribe()` by name; the options are those of `open_consumer()`."""
         named = official_arguments(pulsar.Client.subscribe, given)
         settings, events = consumer_settings(given)
@@ -829,7 +829,7 @@ class Client(ClientHandle):
         consumer: Consumer = self._open(open_consumer, InterruptibleClient.open_consumer, named, options, settings)
         return consumer
 
-    def _open_reader_(self, named: Arguments, **options: Any) -> Reader:
+    def _open_reader_(self, named: Arguments, **options: object) -> Reader:
         """Create a reader; the options are those of `open_reader()`."""
         opening = partial(self._open, open_reader, InterruptibleClient.open_reader, named, options)
         if tolerates_decryption_failure(named):
@@ -844,7 +844,7 @@ class Client(ClientHandle):
         open_official: Callable[..., object],
         named: Arguments,
         options: Arguments,
-        configure: Callable[[Any], None] = lambda _: None,
+        configure: Callable[..., object] = lambda _: None,
     ) -> Any:
         """Open a consumer or a reader; close everything again if that fails or is interrupted by a Ctrl-C."""
         named = self._with_schema(named)
@@ -871,7 +871,7 @@ class Client(ClientHandle):
         """Return the arguments with the schema object that `schema` means."""
         return {**named, "schema": schema_of(named["schema"], self.context.admin_api)}
 
-    def _interruptible(self, configure: Callable[[Any], None] = lambda _: None) -> InterruptibleClient:
+    def _interruptible(self, configure: Callable[..., object] = lambda _: None) -> InterruptibleClient:
         cluster = self.context.cluster
         # The schema object belongs to the application and must not keep the client alive.
         connected_to = cluster.number if cluster.may_change else int
