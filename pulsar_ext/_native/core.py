@@ -38,6 +38,7 @@ from .messages import (
 from .results import raise_result
 
 _IdOf = TypeVar("_IdOf", bound="Callable[[Any], Any]")
+_M = TypeVar("_M", bound="MessageBase")
 
 _SWITCH: Final = "PULSAR_EXT_NATIVE"
 _FIELDS: Final = (
@@ -281,7 +282,7 @@ if TYPE_CHECKING or _core is None:
         """Return the runs of neighbouring messages, in their order; None if the core is not used."""
         return None
 
-    def wrap(cls: type[Any], inners: list[InnerMessage], /) -> list[Any]:
+    def wrap(cls: type[_M], inners: list[InnerMessage], /) -> list[_M]:
         messages = []
         for inner in inners:
             message = cls()
