@@ -75,10 +75,9 @@ from pulsar_ext.table_view import TableView
 from pulsar_ext.topics_reader.reader import open_topics_reader, reads_several
 
 from .authentication import AuthenticationToken, authentication_error_details, credentials_of
-from .consumers import ConsumerEventListener, consumer_settings, open_consumer
+from .consumers import ConsumerEventListener, consumer_settings, open_consumer, open_reader, open_table_view
 from .producers import make_producer
 from .reachability import check_readable, opening_error_details, schema_error_details
-from .readers import open_reader, open_table_view
 from .same_cluster import AdminChoice, ClusterCheck
 
 
