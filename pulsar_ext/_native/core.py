@@ -245,7 +245,7 @@ if TYPE_CHECKING or _core is None:
         __slots__ = ("_batch_size", "_data", "_order", "_topic", "inner")
         _batch_size: int
         _order: tuple[int, int, int, int] | None
-        inner: Any
+        inner: InnerMessageId
 
         def ledger_id(self) -> int:
             """Return the ledger id; -1 in `MessageId.earliest`."""

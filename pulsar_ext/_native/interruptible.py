@@ -75,17 +75,10 @@ class InterruptibleClient:
     def open_producer(self, **named: object) -> pulsar.Producer:
         return _call(_official.create_producer, self, named)
 
-    def open_consumer(self, **named: object) -> pulsar.Consumer:
-        return self._open_with_versions(_official.subscribe, named)
-
-    def open_reader(self, **named: object) -> pulsar.Reader:
-        return self._open_with_versions(_official.create_reader, named)
-
-    def _open_with_versions(self, method: Callable[..., T], named: Arguments) -> T:
-        """Open what decodes messages by `versions`, of which the official method attaches another client."""
-        schema = named["schema"]
+    def open_receiver(self, method: Callable[..., T], *, schema: pulsar.schema.Schema, **named: object) -> T:
+        """Open a consumer or a reader, which decodes by `versions`: the official method attaches another client."""
         schema.attach_client(self._versions)  # first: a listener may be called before this returns
-        opened = _call(method, self, named)
+        opened = _call(method, self, {**named, "schema": schema})
         schema.attach_client(self._versions)
         return opened
 

@@ -22,7 +22,6 @@ from dataclasses import fields
 from functools import partial
 from multiprocessing.util import Finalize
 from operator import itemgetter
-from types import MethodType
 from typing import Any, Self
 
 import pulsar
@@ -428,7 +427,7 @@ class Client(ClientHandle):
         """
         self.context.callbacks.raise_inside("create_table_view")
         named = official_arguments(pulsar.Client.create_table_view, locals())
-        view: TableView[T] = self._open(open_table_view, InterruptibleClient.open_reader, named, {})
+        view: TableView[T] = self._open(open_table_view, pulsar.Client.create_reader, named, {})
         return view
 
     def new_reader(self, schema: type | TypedSchema | None = None) -> ReaderBuilder:
@@ -825,12 +824,12 @@ class Client(ClientHandle):
             "ack_group_time_ms": given["ack_group_time_ms"],
             "max_ack_group_size": given["max_ack_group_size"],
         }
-        consumer: Consumer = self._open(open_consumer, InterruptibleClient.open_consumer, named, options, settings)
+        consumer: Consumer = self._open(open_consumer, pulsar.Client.subscribe, named, options, settings)
         return consumer
 
     def _open_reader_(self, named: Arguments, **options: object) -> Reader:
         """Create a reader; the options are those of `open_reader()`."""
-        opening = partial(self._open, open_reader, InterruptibleClient.open_reader, named, options)
+        opening = partial(self._open, open_reader, pulsar.Client.create_reader, named, options)
         if tolerates_decryption_failure(named):
             name = options["name"] = unique_name()
             opening = partial(opening, configure=lambda one: one.reader_name(name))
@@ -840,7 +839,7 @@ class Client(ClientHandle):
     def _open(
         self,
         open_one: Callable[..., None],
-        open_official: Callable[..., object],
+        method: Callable[..., object],
         named: Arguments,
         options: Arguments,
         configure: Callable[..., object] = lambda _: None,
@@ -854,7 +853,7 @@ class Client(ClientHandle):
             if isinstance(schema, TypedSchema) and isinstance(topic, str):
                 schema.adapt_to_topic(partial(interruptible.schema_of, topic))
             check_readable(interruptible, topic, schema)
-            open_one(self.context, MethodType(open_official, interruptible), named, opened, **options)
+            open_one(self.context, partial(interruptible.open_receiver, method), named, opened, **options)
             consumers_of(self).append(opened[1])
             return opened[-1]
         except BaseException:
