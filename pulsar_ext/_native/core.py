@@ -123,11 +123,20 @@ def _prove(core: ModuleType) -> None:
     messages = [one, other, builder.build(), null.build()]
     consumer = InnerConsumer()
     bound = [*messages, other.message_id(), InnerMessageId(1, 2, 3, 4), consumer]
-    if not all(_address_at(each) == address_of(each, "to read messages natively") for each in bound):
+    after_header = object.__basicsize__
+    stored = [ctypes.c_void_p.from_address(id(each) + after_header).value for each in bound]
+    if stored != [address_of(each, "to read messages natively") for each in bound]:
         raise ImportError("the binding has another object layout")
     classes = InnerMessage, InnerMessageId, InnerConsumer
     any_message = InnerMessageBuilder().build  # in C: a Ctrl-C cannot come between a message and its object
-    core.begin(_pulsar.__file__, *classes, any_message, _empty_batch, _refuse, int(pulsar.Result.Timeout))
+    core.begin(
+        _pulsar.__file__,
+        *classes,
+        any_message,
+        lambda count: batch_messages(EMPTY_MESSAGE * count, count, InnerMessageId(-1, -1, -1, -1))[0],
+        lambda result: raise_result(pulsar.Result(result)),
+        int(pulsar.Result.Timeout),
+    )
     core.make_ids(type("_Id", (core.Id, pulsar.MessageId), {"__slots__": ()}), str)
     message_class: Any = type("_Message", (core.Message, pulsar.Message), {"__slots__": ()})
     noted = core.Received()
@@ -197,20 +206,6 @@ def _prove_columns(core: ModuleType, messages: list[InnerMessage]) -> None:
         ([0, *end], text) for end, text in zip(ends, data, strict=True)
     ]:
         raise ImportError("it reads other columns than the messages have")
-
-
-def _empty_batch(count: int) -> InnerMessage:
-    """Return the first C++ message of a batch of `count` empty messages."""
-    return batch_messages(EMPTY_MESSAGE * count, count, InnerMessageId(-1, -1, -1, -1))[0]
-
-
-def _refuse(result: int) -> None:
-    raise_result(pulsar.Result(result))
-
-
-def _address_at(bound: object) -> int | None:
-    """Return the address that a binding object stores after its Python header."""
-    return ctypes.c_void_p.from_address(id(bound) + object.__basicsize__).value
 
 
 _core, _why_not = _load()
