@@ -182,9 +182,13 @@ struct Collected {
     static void dealloc(PyObject* object) {
         PyObject_GC_UnTrack(object);
         clear(object);
+        release(reinterpret_cast<Self*>(object));
         free_object(object);
     }
 };
+
+// Releases what is not an object: another overload for a type that has it.
+void release(void*) {}
 
 // Calls a function that may throw.
 template <typename Function>
@@ -349,19 +353,11 @@ PyObject* plain_id(PyObject*, PyObject* bytes) {
     return made;
 }
 
-PyGetSetDef id_attributes[] = {
-    {"_order", order, set_order, nullptr, nullptr},
-    {nullptr, nullptr, nullptr, nullptr, nullptr},
-};
+PyGetSetDef id_attributes[] = {{"_order", order, set_order, nullptr, nullptr}, {}};
 
 using IdMembers = Collected<Id, &Id::inner, &Id::order, &Id::data, &Id::topic>;
 
-void id_dealloc(PyObject* object) {
-    PyObject_GC_UnTrack(object);
-    IdMembers::clear(object);
-    reinterpret_cast<Id*>(object)->id.let_go();
-    free_object(object);
-}
+void release(Id* self) { self->id.let_go(); }
 
 Id* holding(PyObject* object) {
     auto* self = PyObject_TypeCheck(object, id_type) ? reinterpret_cast<Id*>(object) : nullptr;
@@ -433,24 +429,13 @@ int set_inner(PyObject* object, PyObject* bound, void*) {
     return 0;
 }
 
-PyGetSetDef message_attributes[] = {
-    {"inner", inner, set_inner, nullptr, nullptr},
-    {nullptr, nullptr, nullptr, nullptr, nullptr},
-};
+PyGetSetDef message_attributes[] = {{"inner", inner, set_inner, nullptr, nullptr}, {}};
 
-PyMemberDef message_members[] = {
-    {"_is_highest_", T_BOOL, offsetof(Msg, is_highest), READONLY, nullptr},
-    {nullptr, 0, 0, 0, nullptr},
-};
+PyMemberDef message_members[] = {{"_is_highest_", T_BOOL, offsetof(Msg, is_highest), READONLY, nullptr}, {}};
 
 using MessageMembers = Collected<Msg, &Msg::inner>;
 
-void message_dealloc(PyObject* self) {
-    PyObject_GC_UnTrack(self);
-    MessageMembers::clear(self);
-    reinterpret_cast<Msg*>(self)->message.let_go();
-    free_object(self);
-}
+void release(Msg* self) { self->message.let_go(); }
 
 template <typename Read>
 PyObject* read(PyObject* object, const char* name, Read read_field) {
@@ -515,10 +500,7 @@ PyMemberDef received_members[] = {
 
 using ReceivedMembers = Collected<Received, &Received::message_class, &Received::native_wait>;
 
-void received_dealloc(PyObject* object) {
-    delete std::exchange(reinterpret_cast<Received*>(object)->highest, nullptr);
-    ReceivedMembers::dealloc(object);
-}
+void release(Received* self) { delete std::exchange(self->highest, nullptr); }
 
 // Notes a received message; returns whether it is above all messages of its topic that were received before.
 bool note(Received* self, const Message& message) {
@@ -628,16 +610,11 @@ PyObject* data(PyObject* self, PyObject*) {
 PyObject* properties(PyObject* self, PyObject*) {
     return read(self, "properties", [](const Message* message) {
         PyObject* found = PyDict_New();
-        if (found == nullptr) return found;
         for (const auto& [name, value] : client.properties(message)) {
-            PyObject* key = text_of(name);
-            PyObject* text = key == nullptr ? nullptr : text_of(value);
-            const bool is_set = text != nullptr && PyDict_SetItem(found, key, text) == 0;
-            Py_XDECREF(key);
-            Py_XDECREF(text);
-            if (!is_set) {
-                Py_DECREF(found);
-                return static_cast<PyObject*>(nullptr);
+            Owned key(text_of(name)), text(key.object == nullptr ? nullptr : text_of(value));
+            if (found == nullptr || text.object == nullptr || PyDict_SetItem(found, key.object, text.object) != 0) {
+                Py_CLEAR(found);
+                break;
             }
         }
         return found;
@@ -1445,23 +1422,23 @@ void* slot(Function* function) {
     return reinterpret_cast<void*>(function);
 }
 
+#define COLLECTED(Members)                 \
+    {Py_tp_dealloc, slot(Members::dealloc)}, \
+    {Py_tp_traverse, slot(Members::traverse)}, \
+    {Py_tp_clear, slot(Members::clear)}
+
 PyType_Slot message_slots[] = {
-    {Py_tp_dealloc, slot(message_dealloc)},      {Py_tp_traverse, slot(MessageMembers::traverse)},
-    {Py_tp_clear, slot(MessageMembers::clear)},  {Py_tp_getset, message_attributes},
-    {Py_tp_methods, message_methods},            {Py_tp_members, message_members},
+    COLLECTED(MessageMembers),          {Py_tp_getset, message_attributes},
+    {Py_tp_methods, message_methods},   {Py_tp_members, message_members},
     {0, nullptr},
 };
 
 PyType_Slot received_slots[] = {
-    {Py_tp_dealloc, slot(received_dealloc)},      {Py_tp_traverse, slot(ReceivedMembers::traverse)},
-    {Py_tp_clear, slot(ReceivedMembers::clear)},  {Py_tp_members, received_members},
-    {Py_tp_methods, received_methods},            {0, nullptr},
+    COLLECTED(ReceivedMembers), {Py_tp_members, received_members}, {Py_tp_methods, received_methods}, {0, nullptr},
 };
 
 PyType_Slot id_slots[] = {
-    {Py_tp_dealloc, slot(id_dealloc)},      {Py_tp_traverse, slot(IdMembers::traverse)},
-    {Py_tp_clear, slot(IdMembers::clear)},  {Py_tp_members, id_members},
-    {Py_tp_getset, id_attributes},          {Py_tp_methods, id_methods},
+    COLLECTED(IdMembers), {Py_tp_members, id_members}, {Py_tp_getset, id_attributes}, {Py_tp_methods, id_methods},
     {0, nullptr},
 };
 
@@ -1476,25 +1453,11 @@ PyType_Slot items_slots[] = {
 };
 
 using GroupMembers = Collected<Group, &Group::only_items>;
-PyType_Slot group_slots[] = {
-    {Py_tp_dealloc, slot(GroupMembers::dealloc)}, {Py_tp_traverse, slot(GroupMembers::traverse)},
-    {Py_tp_clear, slot(GroupMembers::clear)},     {Py_tp_members, group_members},
-    {0, nullptr},
-};
-
 using DispatchMembers = Collected<Dispatch, &Dispatch::inside, &Dispatch::group, &Dispatch::pending>;
-PyType_Slot dispatch_slots[] = {
-    {Py_tp_dealloc, slot(DispatchMembers::dealloc)}, {Py_tp_traverse, slot(DispatchMembers::traverse)},
-    {Py_tp_clear, slot(DispatchMembers::clear)},     {Py_tp_members, dispatch_members},
-    {0, nullptr},
-};
-
 using JoinerMembers = Collected<Joiner, &Joiner::send_async, &Joiner::dispatch, &Joiner::sequence>;
-PyType_Slot joiner_slots[] = {
-    {Py_tp_dealloc, slot(JoinerMembers::dealloc)}, {Py_tp_traverse, slot(JoinerMembers::traverse)},
-    {Py_tp_clear, slot(JoinerMembers::clear)},     {0, nullptr},
-};
-
+PyType_Slot group_slots[] = {COLLECTED(GroupMembers), {Py_tp_members, group_members}, {0, nullptr}};
+PyType_Slot dispatch_slots[] = {COLLECTED(DispatchMembers), {Py_tp_members, dispatch_members}, {0, nullptr}};
+PyType_Slot joiner_slots[] = {COLLECTED(JoinerMembers), {0, nullptr}};
 PyType_Slot pending_slots[] = {{Py_tp_members, pending_members}, {0, nullptr}};
 PyType_Slot sequence_slots[] = {{Py_tp_members, sequence_members}, {0, nullptr}};
 

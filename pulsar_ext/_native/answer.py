@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import time
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable
+from typing import Any, Final
 
 import pulsar
 from _pulsar import Error
 
 from . import threads
-from .results import raise_result
+from .results import Result, raise_result
 from .thread_state import keep_thread_state
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from .results import Result
 
 ANSWER_SECONDS = 1.0
 """Time in seconds that a close waits for open calls; a broker that does not answer may keep them open longer."""
@@ -55,7 +51,7 @@ class Answer:
         if self._is_abandoned and self._opened is not None:
             self._opened.close_async(None)
 
-    def opened(self, outcome: Any) -> None:
+    def opened(self, outcome: object) -> None:
         """Set the object that was opened, or the error with the C++ client's message, as the result."""
         if isinstance(outcome, Error):
             self(outcome.error, outcome.message)
@@ -73,7 +69,6 @@ class Answer:
 
     @property
     def result(self) -> Result | Exception | None:
-        """The result; None if it is not known yet."""
         return None if self._outcome is None else self._outcome[0]
 
     def result_until(self, deadline: float) -> Result | Exception:

@@ -10,15 +10,13 @@ from __future__ import annotations
 import ctypes
 import functools
 import re
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import Final
 
 import _pulsar
 import pulsar
 
 from pulsar_ext.errors import InvalidUse
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 TRIED: Final = "3.13.0"
 """The newest tested pulsar-client (`make clients`); used in error messages."""

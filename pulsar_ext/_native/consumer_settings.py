@@ -14,15 +14,13 @@ import ctypes
 import functools
 import itertools
 import weakref
-from typing import TYPE_CHECKING, Final, Protocol
+from collections.abc import Callable, Mapping
+from typing import Final, Protocol
 
 from _pulsar import ConsumerConfiguration
 
 from .c_api import address_of, exported, unknown_layout
 from .thread_state import keep_thread_state
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 _pointer, _int, _bool, _text = ctypes.c_void_p, ctypes.c_int, ctypes.c_bool, ctypes.c_char_p
 _CLASS: Final = "N6pulsar21ConsumerConfiguration"
@@ -44,7 +42,6 @@ def set_priority_level(configuration: ConsumerConfiguration, level: int) -> None
 
 @functools.cache
 def priority_level_setter() -> Callable[[int, int], object]:
-    """Return the C++ setter of the priority level."""
     setter = exported(f"_Z{_CLASS}16setPriorityLevelEi", None, [_pointer, _int], _FOR_LEVEL)
     getter, queue = (
         exported(f"_ZNK{_CLASS[1:]}{method}Ev", _int, [_pointer], _FOR_LEVEL)

@@ -15,42 +15,30 @@ import importlib
 import logging
 import os
 from collections import deque
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import accumulate
 from operator import attrgetter
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import _pulsar
 import pulsar
 
 from .c_api import TRIED, address_of
-from .messages import EMPTY_MESSAGE, InnerConsumer, InnerMessage, InnerMessageBuilder, InnerMessageId, batch_messages
+from .messages import (
+    EMPTY_MESSAGE,
+    InnerConsumer,
+    InnerMessage,
+    InnerMessageBuilder,
+    InnerMessageId,
+    InnerReader,
+    batch_messages,
+)
 from .results import raise_result
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from .messages import InnerReader
-
 _IdOf = TypeVar("_IdOf", bound="Callable[[Any], Any]")
-
-__all__ = [
-    "IS_USED",
-    "IdBase",
-    "MessageBase",
-    "NativeStatus",
-    "ReceivedBase",
-    "acknowledge",
-    "drain",
-    "held",
-    "id_reader",
-    "native_status",
-    "plain_id",
-    "read_block",
-    "runs",
-    "serialized",
-    "wrap",
-]
+_M = TypeVar("_M", bound="MessageBase")
 
 _SWITCH: Final = "PULSAR_EXT_NATIVE"
 _FIELDS: Final = (
@@ -97,7 +85,7 @@ def native_status() -> NativeStatus:
     return NativeStatus(_core is not None, _why_not)
 
 
-def _load() -> tuple[Any, str]:
+def _load() -> tuple[ModuleType | None, str]:
     """Return the checked extension and an empty text, or None and the reason."""
     switch = os.environ.get(_SWITCH, "")
     if switch == "0":
@@ -118,7 +106,7 @@ def _load() -> tuple[Any, str]:
     return core, ""
 
 
-def _prove(core: Any) -> None:
+def _prove(core: ModuleType) -> None:
     """Check on objects of known content that the extension reads the same fields as the binding.
 
     Raises:
@@ -135,11 +123,20 @@ def _prove(core: Any) -> None:
     messages = [one, other, builder.build(), null.build()]
     consumer = InnerConsumer()
     bound = [*messages, other.message_id(), InnerMessageId(1, 2, 3, 4), consumer]
-    if not all(_address_at(each) == address_of(each, "to read messages natively") for each in bound):
+    after_header = object.__basicsize__
+    stored = [ctypes.c_void_p.from_address(id(each) + after_header).value for each in bound]
+    if stored != [address_of(each, "to read messages natively") for each in bound]:
         raise ImportError("the binding has another object layout")
     classes = InnerMessage, InnerMessageId, InnerConsumer
     any_message = InnerMessageBuilder().build  # in C: a Ctrl-C cannot come between a message and its object
-    core.begin(_pulsar.__file__, *classes, any_message, _empty_batch, _refuse, int(pulsar.Result.Timeout))
+    core.begin(
+        _pulsar.__file__,
+        *classes,
+        any_message,
+        lambda count: batch_messages(EMPTY_MESSAGE * count, count, InnerMessageId(-1, -1, -1, -1))[0],
+        lambda result: raise_result(pulsar.Result(result)),
+        int(pulsar.Result.Timeout),
+    )
     core.make_ids(type("_Id", (core.Id, pulsar.MessageId), {"__slots__": ()}), str)
     message_class: Any = type("_Message", (core.Message, pulsar.Message), {"__slots__": ()})
     noted = core.Received()
@@ -168,7 +165,7 @@ def _prove(core: Any) -> None:
         raise ImportError("it uses a consumer or a reader that was never opened")
 
 
-def _prove_more(core: Any, messages: list[InnerMessage], received: list[Any]) -> None:
+def _prove_more(core: ModuleType, messages: list[InnerMessage], received: list[Any]) -> None:
     """Check that ids match the binding's and that messages return the C++ message they hold; raise like `_prove()`."""
     _, other, built, _ = messages
     ids = [message.message_id() for message in received]
@@ -191,7 +188,7 @@ def _prove_more(core: Any, messages: list[InnerMessage], received: list[Any]) ->
         raise ImportError("it returns another C++ message than the one it holds")
 
 
-def _prove_columns(core: Any, messages: list[InnerMessage]) -> None:
+def _prove_columns(core: ModuleType, messages: list[InnerMessage]) -> None:
     """Check the columns of a block of messages; raise like `_prove()`."""
     builder = InnerMessageBuilder()
     builder.sequence_id(4321)
@@ -209,21 +206,6 @@ def _prove_columns(core: Any, messages: list[InnerMessage]) -> None:
         ([0, *end], text) for end, text in zip(ends, data, strict=True)
     ]:
         raise ImportError("it reads other columns than the messages have")
-
-
-def _empty_batch(count: int) -> InnerMessage:
-    """Return the first C++ message of a batch of `count` empty messages."""
-    return batch_messages(EMPTY_MESSAGE * count, count, InnerMessageId(-1, -1, -1, -1))[0]
-
-
-def _refuse(result: int) -> None:
-    """Raise the official error of a result code of the C++ client."""
-    raise_result(pulsar.Result(result))
-
-
-def _address_at(bound: object) -> int | None:
-    """Return the address that a binding object stores after its Python header."""
-    return ctypes.c_void_p.from_address(id(bound) + object.__basicsize__).value
 
 
 _core, _why_not = _load()
@@ -255,12 +237,10 @@ if TYPE_CHECKING or _core is None:
         """Returns the message that `native_wait` returns, noted and as one of ours."""
 
     class IdBase:
-        """Base of message ids."""
-
         __slots__ = ("_batch_size", "_data", "_order", "_topic", "inner")
         _batch_size: int
         _order: tuple[int, int, int, int] | None
-        inner: Any
+        inner: InnerMessageId
 
         def ledger_id(self) -> int:
             """Return the ledger id; -1 in `MessageId.earliest`."""
@@ -297,8 +277,7 @@ if TYPE_CHECKING or _core is None:
         """Return the runs of neighbouring messages, in their order; None if the core is not used."""
         return None
 
-    def wrap(cls: type[Any], inners: list[InnerMessage], /) -> list[Any]:
-        """Return C++ messages as messages of a class."""
+    def wrap(cls: type[_M], inners: list[InnerMessage], /) -> list[_M]:
         messages = []
         for inner in inners:
             message = cls()
@@ -310,35 +289,14 @@ if TYPE_CHECKING or _core is None:
         """Acknowledge messages of one topic individually with a C++ consumer."""
         deque(map(consumer.acknowledge, map(_inner, messages)), 0)
 
-    class DispatchBase:
-        """Base of dispatchers, with what decides whether a message may join the open batch."""
+    # Bases of what decides whether a message may join the open batch, with that state as plain attributes.
+    class DispatchBase: ...
 
-        inside: Any
-        group: Any
-        pending: Any
+    class GroupBase: ...
 
-    class GroupBase:
-        """Base of groups of open batches, with their limits."""
+    class PendingBase: ...
 
-        __slots__ = ("free_bytes", "free_messages", "only_items")
-        free_messages: int
-        free_bytes: int
-        only_items: Any
-
-    class PendingBase:
-        """Base of the limit of pending messages, with its counts."""
-
-        __slots__ = ("accepted", "limit", "released")
-        accepted: int
-        released: int
-        limit: int
-
-    class SequenceBase:
-        """Base of sequence ids, with the last one."""
-
-        __slots__ = ("last", "steady")
-        last: int
-        steady: bool
+    class SequenceBase: ...
 
     Items = batch_payload = batch_message = deliver = joiner = read_block = None
     drain: Any = None

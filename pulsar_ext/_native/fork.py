@@ -5,15 +5,13 @@ from __future__ import annotations
 import ctypes
 import os
 import weakref
+from collections.abc import Callable, Iterator
 from functools import cache
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from typing import Any, NoReturn, Protocol
 
 import pulsar
 
 from pulsar_ext.errors import ForkedClientError, NotOpen
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 LISTENED = "this consumer's messages go to its message_listener. Nothing was received; subscribe without a listener"
 
@@ -43,7 +41,6 @@ def never_opened(kind: str, how: str) -> Any:
 
 @cache  # otherwise a closing client would make two for each of its consumers
 def closed(kind: str) -> Any:
-    """Return a stub that raises the official `AlreadyClosed`."""
     return Refusing(lambda: closed_error(kind))
 
 
@@ -54,7 +51,6 @@ def listening_stub() -> Any:
 
 
 def closed_error(kind: str) -> Exception:
-    """Return the official error of using a closed object."""
     error: Exception = pulsar.AlreadyClosed(f"Pulsar error: AlreadyClosed: this {kind} was closed.")
     return error
 

@@ -3,12 +3,14 @@
 The official Python layer keeps its C++ objects in private attributes. Each class here keeps that object in a slot
 called `inner`, and the official attribute's name is an alias of the slot, so inherited methods find it at no cost. A
 producer keeps its sender there. If a release of the official client moves an attribute, only this file changes;
-`probes.py` checks the attributes.
+`__init__.py` checks the attributes.
 """
 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
+from datetime import timedelta
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -18,18 +20,9 @@ import pulsar.asyncio
 import pulsar.schema
 
 from .core import IdBase, MessageBase
-from .fork import never_opened
-from .messages import truthy
-from .signatures import argument_error, check_sequence_id
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from datetime import timedelta
-
-    from .fork import Refusing
-    from .messages import InnerMessage, InnerProducer
-    from .signatures import Arguments
-
+from .fork import Refusing, never_opened
+from .messages import InnerMessage, InnerProducer, truthy
+from .signatures import Arguments, argument_error, check_sequence_id
 
 if TYPE_CHECKING:  # the official client has no type hints; an untyped base class would hide misspelt names
 
@@ -195,7 +188,7 @@ class SenderProducerHandle(_Producer):
     def __init__(self) -> None:
         self.open(never_opened("Producer", "Client.create_producer()"), None, None)
 
-    def open(self, sender: Any, schema: pulsar.schema.Schema | None, client: object) -> None:
+    def open(self, sender: object, schema: pulsar.schema.Schema | None, client: object) -> None:
         """Set the sender, and the attributes that the official class keeps."""
         self.sender = sender
         self._schema = schema  # stored in the official class's `__dict__`, like `_client`
@@ -209,13 +202,10 @@ class _InnerHandle:
     inner: Any
 
     def _after_fork_(self, refusal: Refusing) -> None:
-        """Raise on every use in this child process."""
         self.inner = refusal
 
 
 class ConsumerHandle(_InnerHandle, _Consumer):
-    """`pulsar.Consumer` with its C++ consumer in `inner`."""
-
     __slots__ = ()
 
     def __init__(self) -> None:
@@ -223,8 +213,6 @@ class ConsumerHandle(_InnerHandle, _Consumer):
 
 
 class ReaderHandle(_InnerHandle, _Reader):
-    """`pulsar.Reader` with its C++ reader in `inner`."""
-
     __slots__ = ()
 
     def __init__(self) -> None:
@@ -232,8 +220,6 @@ class ReaderHandle(_InnerHandle, _Reader):
 
 
 class ClientHandle(_InnerHandle, _Client):
-    """`pulsar.Client` with its C++ client in `inner`."""
-
     __slots__ = ()
 
 
@@ -249,8 +235,6 @@ _current_inner: Any = property(attrgetter("blocking.inner"), lambda *_: None)
 
 
 class AsyncConsumerHandle(_AsyncConsumer):
-    """`pulsar.asyncio.Consumer` over a blocking consumer of this library."""
-
     _consumer = _current_inner
 
     def __init__(self, blocking: Any) -> None:
@@ -259,8 +243,6 @@ class AsyncConsumerHandle(_AsyncConsumer):
 
 
 class AsyncReaderHandle(_AsyncReader):
-    """`pulsar.asyncio.Reader` over a blocking reader of this library."""
-
     _reader = _current_inner
 
     def __init__(self, blocking: Any) -> None:
@@ -269,8 +251,6 @@ class AsyncReaderHandle(_AsyncReader):
 
 
 class AsyncClientHandle(_AsyncClient):
-    """`pulsar.asyncio.Client` over a blocking client of this library."""
-
     def __init__(self, blocking: ClientHandle) -> None:
         self._client = blocking.inner  # the official constructor would connect a second client
 
@@ -290,7 +270,6 @@ for _class, _private, _own in (
 
 
 def inner_producer_of(official: pulsar.Producer) -> InnerProducer:
-    """Return the C++ producer of an official producer."""
     inner: InnerProducer = official._producer
     return inner
 
@@ -310,7 +289,6 @@ def rebuild_message(sent: InnerMessage, options: Arguments, sequence_id: int) ->
 
 
 def inner_of(official: pulsar.Consumer | pulsar.Reader) -> Any:
-    """Return the C++ object of an official Consumer or Reader."""
     return official._consumer if isinstance(official, pulsar.Consumer) else official._reader
 
 

@@ -4,25 +4,18 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import pulsar
-from _pulsar import TopicRegex
+from _pulsar import ProducerConfiguration, TopicRegex
 
 from . import threads
-from .schemas import text_of
-from .signatures import argument_error
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from _pulsar import ProducerConfiguration
-
-    from .answer import Answer
-    from .messages import InnerClient, InnerProducer
-    from .schemas import SchemaText
-    from .signatures import Arguments
+from .answer import Answer
+from .messages import InnerClient, InnerProducer
+from .schemas import SchemaText, text_of
+from .signatures import Arguments, argument_error
 
 T = TypeVar("T")
 _official = pulsar.Client
@@ -73,29 +66,19 @@ class InterruptibleClient:
         self,
         inner: InnerClient,
         ask: Callable[[Callable[[Answer], object]], Any],
-        configure: Callable[[Any], object] = lambda _: None,
+        configure: Callable[..., object] = lambda _: None,
         versions: object = None,
     ) -> None:
         self._inner, self._ask, self._configure, self._versions = inner, ask, configure, versions
         self._client = self  # official methods call the methods of this attribute
 
-    def open_producer(self, **named: Any) -> pulsar.Producer:
-        """Create an official producer with the official arguments."""
+    def open_producer(self, **named: object) -> pulsar.Producer:
         return _call(_official.create_producer, self, named)
 
-    def open_consumer(self, **named: Any) -> pulsar.Consumer:
-        """Open an official consumer with the official arguments."""
-        return self._open_with_versions(_official.subscribe, named)
-
-    def open_reader(self, **named: Any) -> pulsar.Reader:
-        """Create an official reader with the official arguments."""
-        return self._open_with_versions(_official.create_reader, named)
-
-    def _open_with_versions(self, method: Callable[..., T], named: Arguments) -> T:
-        """Open what decodes messages by `versions`, of which the official method attaches another client."""
-        schema = named["schema"]
+    def open_receiver(self, method: Callable[..., T], *, schema: pulsar.schema.Schema, **named: object) -> T:
+        """Open a consumer or a reader, which decodes by `versions`: the official method attaches another client."""
         schema.attach_client(self._versions)  # first: a listener may be called before this returns
-        opened = _call(method, self, named)
+        opened = _call(method, self, {**named, "schema": schema})
         schema.attach_client(self._versions)
         return opened
 
@@ -123,28 +106,23 @@ class InterruptibleClient:
         return None
 
     def create_producer(self, topic: str, configuration: ProducerConfiguration) -> InnerProducer:
-        """Create a C++ producer."""
         self._configure(configuration)
         begin = self._inner.create_producer_async_v2
         opened: InnerProducer = self._ask(lambda answer: begin(topic, configuration, answer.opened))
         return opened
 
     def subscribe(self, *arguments: object) -> object:
-        """Open the C++ consumer of one or several topics."""
         return self._open(self._inner.subscribe_async_v2, *arguments)
 
     subscribe_topics = subscribe
 
     def subscribe_pattern(self, pattern: str, *arguments: object) -> object:
-        """Open the C++ consumer of a topic pattern."""
         return self._open(self._inner.subscribe_async_v2, TopicRegex(pattern), *arguments)
 
     def create_reader(self, *arguments: object) -> object:
-        """Open a C++ reader."""
         return self._open(self._inner.create_reader_async_v2, *arguments)
 
     def get_topic_partitions(self, topic: str) -> list[str]:
-        """Request the partitions from the C++ client."""
         partitions: list[str] = self._ask(partial(self._inner.get_topic_partitions_async, topic))
         return partitions
 

@@ -36,7 +36,6 @@ class OwnedLock(threads.RLock):  # type: ignore[misc]  # the base is one of two 
 
     @property
     def is_held(self) -> bool:
-        """True if this thread holds the lock."""
         held: bool = self._is_owned()
         return held
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING
 
 import _pulsar
 import pulsar
@@ -11,9 +11,6 @@ import pulsar
 from pulsar_ext.errors import InvalidMessageId, InvalidUse
 
 from .c_api import TRIED
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 InnerClient = _pulsar.Client
 InnerConsumer = _pulsar.Consumer
@@ -77,7 +74,6 @@ def batch_messages(payload: bytes, size: int, base: InnerMessageId) -> list[Inne
 
 
 def serialized_ids(messages: Sequence[object]) -> list[bytes]:
-    """Return the serialized ids of messages of this library."""
     return list(map(InnerMessageId.serialize, map(InnerMessage.message_id, map(attrgetter("inner"), messages))))
 
 
@@ -102,12 +98,10 @@ def synthetic_batch_ids(base: InnerMessageId, size: int) -> list[InnerMessageId]
 
 
 def official_message(inner: InnerMessage | None) -> pulsar.Message:
-    """Wrap a C++ message in an official one."""
     return pulsar.Message._wrap(inner)
 
 
 def inner_message_of(official: pulsar.Message) -> InnerMessage:
-    """Return the C++ message of an official one."""
     inner: InnerMessage = official._message
     return inner
 

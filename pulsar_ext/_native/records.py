@@ -10,20 +10,16 @@ import copy
 import enum
 import io
 import json
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 import pulsar.schema
-from pulsar.schema import Array, Bytes, CustomEnum, Map
+from pulsar.schema import Array, Bytes, CustomEnum, Field, Map, Schema
 
 from pulsar_ext.errors import InvalidUse, SchemaMismatch
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pulsar.schema import Field, Schema
-
-    RecordClass: TypeAlias = type[pulsar.schema.Record]
-    Convert: TypeAlias = Callable[[Field, object], object]
+RecordClass: TypeAlias = type[pulsar.schema.Record]
+Convert: TypeAlias = Callable[[Field, object], object]
 
 _PARAMETERS = frozenset({"default", "required", "required_default"})
 """Field names that are also parameters of the official constructor."""
@@ -97,7 +93,6 @@ def record_of_json(record: RecordClass, data: bytes) -> pulsar.schema.Record:
 
 
 def record_of_avro(schema: Schema, decode: Callable[[Schema], dict[str, object]]) -> pulsar.schema.Record:
-    """Return the record of Avro data."""
     plain = copy.copy(schema)
     plain._record_cls = None
     return _make_record(schema._record_cls, decode(plain), lambda _, value: value)

@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
 import _pulsar
 
 from .c_api import address_of, exported, unknown_layout
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _SharedPointer = ctypes.c_void_p * 2
 _WITNESS: Final = "a key to check the object layout"

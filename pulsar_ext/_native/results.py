@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import chain, repeat
-from typing import TYPE_CHECKING, NoReturn, TypeVar
+from typing import NoReturn, TypeVar
 
 import _pulsar
 import pulsar
 
 from . import threads
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 T = TypeVar("T")
 Result = _pulsar.Result
@@ -64,7 +62,6 @@ def cooperative(call: Callable[[int], T]) -> Callable[[int], T]:
 
 
 def raise_result(result: Result | Exception, why: str = "") -> NoReturn:
-    """Raise an exception, or the official one of a result with the C++ client's message if it has one."""
     raise exception_of(result, why)
 
 
@@ -86,5 +83,4 @@ def result_of(error: BaseException) -> Result:
 
 
 def name_of(result: Result) -> str:
-    """Return the official name of a `pulsar.Result`."""
     return "NotConnected" if result.value == _DISCONNECTED else result.name

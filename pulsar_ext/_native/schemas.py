@@ -7,20 +7,17 @@ import json
 import logging
 from contextlib import suppress
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import _pulsar
 import pulsar
 import pulsar.schema
-from pulsar.schema import AvroSchema, BytesSchema
+from pulsar.schema import AvroSchema, BytesSchema, Schema
 
 from pulsar_ext.errors import InvalidUse, SchemaMismatch
 
 from .c_api import TRIED
 from .results import UNREACHABLE
-
-if TYPE_CHECKING:
-    from pulsar.schema import Schema
 
 SchemaInfo = _pulsar.SchemaInfo
 SchemaType = _pulsar.SchemaType
@@ -145,7 +142,6 @@ def reset_writer_schemas(schema: Schema, definition: object) -> None:
 
 
 def without_writers(schema: Schema) -> Schema:
-    """Return a copy of an official schema without cached writer definitions."""
     other = copy.copy(schema)
     if isinstance(schema, AvroSchema):
         other._writer_schemas = {}

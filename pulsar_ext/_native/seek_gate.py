@@ -14,20 +14,17 @@ and another one may handle a broker's response.
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from functools import partial
 from operator import call
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 import pulsar
 
 from . import threads
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from .answer import Answer
-    from .messages import InnerClient, InnerConsumer, InnerMessageId, InnerReader
-    from .results import Result
+from .answer import Answer
+from .messages import InnerClient, InnerConsumer, InnerMessageId, InnerReader
+from .results import Result
 
 T = TypeVar("T")
 # Brokers create no topic for the name of a partition, and respond even without the permission for it.
@@ -42,7 +39,6 @@ class SeekGate:
         self._lock = threads.Lock()
 
     def ask(self, question: Callable[[], object]) -> object:
-        """Call a question, which holds the GIL, and return its answer."""
         done: list[object] = []
         try:
             # Only C code between acquire and release: a signal handler may seek, and would wait for its own thread.

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections.abc import Callable, Mapping
 from copy import copy
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import _pulsar
 from pulsar.schema import BytesSchema
 
 from pulsar_ext.errors import SequenceIdRejected
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 binding = _pulsar
 """The binding, for the types of arguments: the official package has no type hints."""
@@ -53,7 +51,6 @@ def documented_by(official: Callable[..., object]) -> Callable[[_F], _F]:
 
 
 def with_official_arguments(ours: str | None, theirs: str | None) -> str:
-    """Return our docstring followed by the official one's description of the arguments."""
     said = inspect.cleandoc(theirs or "").partition(_PARAMETERS)[2].strip()
     own = inspect.cleandoc(ours or "")
     return f"{own}\n\nThe official arguments\n{'-' * 22}\n\n{said}" if said else own
@@ -99,7 +96,6 @@ def _arguments_of(method: Callable[..., object]) -> tuple[tuple[str, ...], Argum
 
 
 def argument_names(method: Callable[..., object]) -> tuple[str, ...]:
-    """Return the names of an official method's parameters."""
     return tuple(_arguments_of(method)[1])
 
 

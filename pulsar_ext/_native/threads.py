@@ -16,15 +16,13 @@ import sys
 import threading
 import time
 from _queue import Empty, SimpleQueue
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from itertools import chain, repeat
 from math import inf
 from types import BuiltinFunctionType
 from typing import TYPE_CHECKING, Any, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 _POLLS_SECONDS: Final = (0.001, 0.002, 0.005, 0.01)
 """The first poll intervals of a wait; the last one repeats."""
@@ -99,7 +97,6 @@ def pauses(seconds: float) -> Iterator[None]:
 
 
 def _sleep(seconds: float) -> None:
-    """Sleep, and let other greenlets run."""
     if shares_thread():
         time.sleep(seconds)
     else:

@@ -59,14 +59,23 @@ class CallbackGuard:
         finally:
             threads.discard(thread)
 
-    def guarded(
-        self, callback: SendCallback, wrap: Callable[[InnerMessageId], MessageId], senders: Container[int]
-    ) -> Callable[[Result, InnerMessageId], None]:
-        """Return a send callback for the C++ client; `senders` are the threads inside a send of the producer now."""
+    def reporter(
+        self,
+        unanswered: dict[int, SendCallback | None],
+        wrap: Callable[[InnerMessageId], MessageId],
+        senders: Container[int],
+    ) -> Callable[[int, Result, InnerMessageId], None]:
+        """Return a function for the C++ client that removes and calls the send callback of a number, if there is one.
+
+        `senders` are the threads inside a send of the producer now.
+        """
         threads = self._threads
 
-        def outcome(result: Result, inner: InnerMessageId) -> None:
+        def report(number: int, result: Result, inner: InnerMessageId) -> None:
             keep_thread_state()
+            callback = unanswered.pop(number, None)
+            if callback is None:
+                return
             thread = get_ident()
             noted = thread in threads or thread in senders
             if not noted:
@@ -81,7 +90,7 @@ class CallbackGuard:
                 if not noted:
                     threads.discard(thread)
 
-        return outcome
+        return report
 
     def raise_inside(self, what: str) -> None:
         """Raise if a call would wait for the thread that it runs on."""
@@ -93,7 +102,6 @@ class CallbackGuard:
 
 
 def call_back(callback: SendCallback, result: Result, message_id: MessageId) -> None:
-    """Call a send callback; log an exception."""
     try:
         callback(result, message_id)
     except BaseException:  # noqa: BLE001  # no exception may reach the C++ client

@@ -71,7 +71,6 @@ class Flag:
         self._unset.acquire()
 
     def set(self) -> None:
-        """Wake the waiting thread."""
         with suppress(RuntimeError):  # it is set
             self._unset.release()
 

@@ -121,7 +121,6 @@ class _Pipe:
 
 
 def _is_written(fd: int, pipe: os.stat_result) -> bool:
-    """Return whether a descriptor is a write end of this pipe."""
     import fcntl  # noqa: PLC0415  # POSIX only, as a fork is
 
     with contextlib.suppress(OSError):  # the descriptor of the directory listing is closed by now

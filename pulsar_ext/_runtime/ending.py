@@ -19,19 +19,18 @@ from pulsar_ext._native.results import raise_result
 
 from .condition import Flag
 
-T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 
-class CancellableCall(Generic[T]):
+class CancellableCall(Generic[T_co]):
     """A blocking call; once it is cancelled, its current or next wait for the C++ client raises `CancelledError`."""
 
-    def __init__(self, call: Callable[[], T]) -> None:
+    def __init__(self, call: Callable[[], T_co]) -> None:
         self._call = call
         self._awaited: Answer | None = None
         self._cancelled = False
 
-    def __call__(self) -> T:
-        """Call the function."""
+    def __call__(self) -> T_co:
         token = _running.set(self)
         try:
             return self._call()
@@ -51,7 +50,7 @@ class CancellableCall(Generic[T]):
             raise CancelledError
 
 
-_running: ContextVar[CancellableCall[Any] | None] = ContextVar("pulsar_ext_cancellable_call", default=None)
+_running: ContextVar[CancellableCall[object] | None] = ContextVar("pulsar_ext_cancellable_call", default=None)
 
 _CLOSED = (pulsar.Result.Ok, pulsar.Result.AlreadyClosed)
 _GRACE_SECONDS = 1.0

@@ -47,8 +47,6 @@ class Scheduled(Protocol):
 
 
 class Closable(Scheduled, Protocol):
-    """An object that the scheduler of a client calls, and closes with the client."""
-
     def close(self) -> None: ...
 
 
@@ -220,7 +218,6 @@ class OutcomeScheduler(ClientScheduler):
     """
 
     def run(self, job: Callable[[], object]) -> None:
-        """Call `job` soon on the scheduler's thread."""
         try:
             super().run(job)
         except RuntimeError:  # the program is ending and starts no threads any more; `batch_scheduler` has one
@@ -242,8 +239,6 @@ _CLOCK_CHECK_EVERY: Final = 100
 
 
 class PolledConnection(Closable, Protocol):
-    """An object whose connection is polled."""
-
     def is_connection_unchanged(self, now: float) -> bool: ...
 
 
@@ -255,13 +250,11 @@ class ConnectionPolls:
         self._each: WeakSet[PolledConnection] = WeakSet()
 
     def begin(self, one: PolledConnection) -> None:
-        """Begin to poll an object."""
         if one not in self._each:
             self._each.add(one)
             self._scheduler.watch(self, CONNECTION_POLL_SECONDS)
 
     def end(self, one: PolledConnection) -> None:
-        """Stop polling an object."""
         self._each.discard(one)
 
     def tick(self, now: float) -> float | None:
@@ -275,5 +268,4 @@ class ConnectionPolls:
         return CONNECTION_POLL_SECONDS if self._each else None
 
     def close(self) -> None:
-        """Stop polling: the client is closing."""
         self._each.clear()

@@ -92,7 +92,6 @@ def consumer_stats(
     is_connected: bool,
     pending_acks: int,
 ) -> ConsumerStats:
-    """Sum the broker's statistics of a consumer."""
     topics = list(topics)
     found = [one.subscriptions[subscription] for _, one in topics if subscription in one.subscriptions]
     rows = [row for one in found for row in one.raw.get("consumers") or () if row.get("consumerName") == consumer_name]

@@ -32,7 +32,6 @@ def nothing(_answer: Answer) -> None:
 
 
 def names(answer: Answer) -> tuple[str, ...]:
-    """Parse a list of names, and sort it."""
     return tuple(sorted(answer.json()))
 
 
@@ -47,8 +46,6 @@ def optional(read: Callable[[Any], T]) -> Callable[[Answer], T | None]:
 
 @dataclass(frozen=True, slots=True)
 class Request(Generic[T]):
-    """A call of the admin REST API."""
-
     method: str
     path: str
     """The path below `/admin/v2/`, percent-encoded."""

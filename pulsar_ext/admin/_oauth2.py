@@ -136,7 +136,6 @@ def _object(text: str, what: str) -> dict[str, object]:
 
 
 def _read_key(place: str) -> str:
-    """Return the content that `private_key` refers to."""
     if place.startswith("data:"):
         try:
             return base64.b64decode(place.removeprefix(_DATA_PREFIX), validate=True).decode()

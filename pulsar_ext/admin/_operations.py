@@ -16,7 +16,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
-from types import MethodType
+from types import MappingProxyType, MethodType
 from typing import Concatenate, Final, Generic, Literal, ParamSpec, TypeVar, overload
 from urllib.parse import quote
 
@@ -143,8 +143,6 @@ def cursor_body(position: Position | End, *, excluded: bool, batch_index: int = 
 
 
 class Shell:
-    """Base of both clients."""
-
     _session: HttpSession
 
     def _finish(self, operation: Coroutine[object, None, T]) -> object:
@@ -210,9 +208,7 @@ class Operations(Shell):
     async def partitioned_stats(self, topic: Topic) -> PartitionedStats:
         """Get the statistics of a partitioned topic, summed and by partition: `GET T/partitioned-stats`."""
         path = f"{TopicName.parse(topic).rest_path}/partitioned-stats"
-        return await self._session.send(
-            Request("GET", path, parsed(PartitionedStats.from_json), {"perPartition": True})
-        )
+        return await self._send("GET", path, parsed(PartitionedStats.from_json), {"perPartition": True})
 
     @Operation
     async def internal_stats(self, topic: Topic) -> InternalStats:
@@ -229,7 +225,7 @@ class Operations(Shell):
         def parse(found: Json) -> dict[str, InternalStats]:
             return {key: InternalStats.from_json(value) for key, value in sorted(found["partitions"].items())}
 
-        return await self._session.send(Request("GET", path, parsed(parse)))
+        return await self._send("GET", path, parsed(parse))
 
     @Operation
     async def entry(self, topic: Topic, ledger_id: int, entry_id: int, *, payload: bool = False) -> EntryMetadata:
@@ -302,26 +298,24 @@ class Operations(Shell):
     @Operation
     async def unload(self, topic: Topic) -> None:
         """Unload a topic or all its partitions from their brokers; clients reconnect: `PUT T/unload`."""
-        await self._session.send(Request("PUT", f"{TopicName.parse(topic).rest_path}/unload", nothing, idempotent=True))
+        await self._send("PUT", f"{TopicName.parse(topic).rest_path}/unload", nothing, idempotent=True)
 
     @Operation
     async def trim(self, topic: Topic) -> None:
         """Delete the ledgers, of all partitions, that no subscription or retention policy needs: `POST T/trim`."""
-        await self._session.send(
-            Request("POST", f"{_persistent(topic, 'trim').rest_path}/trim", nothing, idempotent=True)
-        )
+        await self._send("POST", f"{_persistent(topic, 'trim').rest_path}/trim", nothing, idempotent=True)
 
     @Operation
     async def truncate(self, topic: Topic) -> None:
         """Move every cursor to the end and delete all earlier ledgers, of all partitions: `DELETE T/truncate`."""
-        await self._session.send(Request("DELETE", f"{_persistent(topic, 'truncate').rest_path}/truncate", nothing))
+        await self._send("DELETE", f"{_persistent(topic, 'truncate').rest_path}/truncate", nothing)
 
     @Operation
     async def terminate(self, topic: Topic) -> Position:
         """Terminate a topic, so that nothing can be published, and return its last position: `POST T/terminate`."""
         name = _persistent(topic, "terminate")
         await self._raise_if_partitioned(name, "terminate", "use terminate_partitions")
-        return await self._session.send(Request("POST", f"{name.rest_path}/terminate", parsed(_position)))
+        return await self._send("POST", f"{name.rest_path}/terminate", parsed(_position))
 
     @Operation
     async def terminate_partitions(self, topic: Topic) -> Mapping[str, Position]:
@@ -331,12 +325,12 @@ class Operations(Shell):
         def parse(found: Json) -> dict[str, Position]:
             return {str(name.partition(index)): _position(found[str(index)]) for index in sorted(map(int, found))}
 
-        return await self._session.send(Request("POST", f"{name.rest_path}/terminate/partitions", parsed(parse)))
+        return await self._send("POST", f"{name.rest_path}/terminate/partitions", parsed(parse))
 
     @Operation
     async def compact(self, topic: Topic) -> None:
         """Start compaction, of all partitions; it must not be running, see `compaction_status`: `PUT T/compaction`."""
-        await self._session.send(Request("PUT", f"{_persistent(topic, 'compact').rest_path}/compaction", nothing))
+        await self._send("PUT", f"{_persistent(topic, 'compact').rest_path}/compaction", nothing)
 
     @Operation
     async def compaction_status(self, topic: Topic) -> str:
@@ -351,13 +345,13 @@ class Operations(Shell):
     ) -> tuple[str, ...]:
         """List the full names of a namespace's topics, with each partition: `GET {domain}/{namespace}`."""
         path = _namespace_path(namespace, "persistent" if is_persistent else "non-persistent")
-        return await self._session.send(Request("GET", path, names, {"includeSystemTopic": include_system}))
+        return await self._send("GET", path, names, {"includeSystemTopic": include_system})
 
     @Operation
     async def partitioned_topics(self, namespace: str, *, is_persistent: bool = True) -> tuple[str, ...]:
         """List the full names of a namespace's partitioned topics: `GET {domain}/{namespace}/partitioned`."""
         path = f"{_namespace_path(namespace, 'persistent' if is_persistent else 'non-persistent')}/partitioned"
-        return await self._session.send(Request("GET", path, names))
+        return await self._send("GET", path, names)
 
     @Operation
     async def scalable_topics(self, namespace: str) -> tuple[str, ...]:
@@ -384,12 +378,12 @@ class Operations(Shell):
     @Operation
     async def create_topic(self, topic: Topic) -> None:
         """Create a topic without partitions, which must not exist in any form: `PUT T`."""
-        await self._session.send(Request("PUT", TopicName.parse(topic).rest_path, nothing))
+        await self._send("PUT", TopicName.parse(topic).rest_path, nothing)
 
     @Operation
     async def delete_topic(self, topic: Topic, *, force: bool = False) -> None:
         """Delete a topic or one partition; `force` closes its subscriptions and producers first: `DELETE T`."""
-        await self._session.send(Request("DELETE", TopicName.parse(topic).rest_path, nothing, params={"force": force}))
+        await self._send("DELETE", TopicName.parse(topic).rest_path, nothing, params={"force": force})
 
     @Operation
     async def partitions(self, topic: Topic) -> int:
@@ -400,25 +394,24 @@ class Operations(Shell):
     async def create_partitioned_topic(self, topic: Topic, partitions: int) -> None:
         """Create a topic with a number of partitions, at least 1: `PUT T/partitions`."""
         count = _whole_number("partitions", partitions, least=1)
-        await self._session.send(Request("PUT", f"{TopicName.parse(topic).rest_path}/partitions", nothing, body=count))
+        await self._send("PUT", f"{TopicName.parse(topic).rest_path}/partitions", nothing, body=count)
 
     @Operation
     async def update_partitions(self, topic: Topic, partitions: int) -> None:
         """Increase the number of partitions; it cannot be decreased: `POST T/partitions`."""
         count = _whole_number("partitions", partitions, least=1)
-        await self._session.send(Request("POST", f"{TopicName.parse(topic).rest_path}/partitions", nothing, body=count))
+        await self._send("POST", f"{TopicName.parse(topic).rest_path}/partitions", nothing, body=count)
 
     @Operation
     async def delete_partitioned_topic(self, topic: Topic, *, force: bool = False) -> None:
         """Delete a partitioned topic with all its partitions: `DELETE T/partitions`."""
-        path = f"{TopicName.parse(topic).rest_path}/partitions"
-        await self._session.send(Request("DELETE", path, nothing, params={"force": force}))
+        await self._send("DELETE", f"{TopicName.parse(topic).rest_path}/partitions", nothing, params={"force": force})
 
     @Operation
     async def max_message_size(self, topic: Topic) -> int | None:
         """Get the topic's maximum message size in bytes, None if not set: `GET T/maxMessageSize`."""
         path = f"{_persistent(topic, 'max_message_size').rest_path}/maxMessageSize"
-        return await self._session.send(Request("GET", path, optional(int)))
+        return await self._send("GET", path, optional(int))
 
     @Operation
     async def set_max_message_size(self, topic: Topic, size: int | None) -> None:
@@ -436,7 +429,7 @@ class Operations(Shell):
         path = f"{_schemas_path(topic)}/schema"
         if version is not None:
             path += f"/{version}"
-        return await self._session.send(Request("GET", path, parsed(SchemaInfo.from_json)))
+        return await self._send("GET", path, parsed(SchemaInfo.from_json))
 
     @Operation
     async def schemas(self, topic: Topic) -> Mapping[int, SchemaInfo]:
@@ -445,10 +438,7 @@ class Operations(Shell):
         The result is empty without a schema and after its deletion; later versions have higher numbers.
         """
         parse = parsed(lambda found: list(map(SchemaInfo.from_json, found["getSchemaResponses"])))
-        return {
-            one.version: one
-            for one in await self._session.send(Request("GET", f"{_schemas_path(topic)}/schemas", parse))
-        }
+        return {one.version: one for one in await self._send("GET", f"{_schemas_path(topic)}/schemas", parse)}
 
     @Operation
     async def upload_schema(
@@ -464,32 +454,27 @@ class Operations(Shell):
         """
         body = {"type": kind, "schema": data, "properties": dict(properties or {})}
         parse = parsed(lambda uploaded: int(uploaded["version"]["version"]))
-        return await self._session.send(
-            Request("POST", f"{_schemas_path(topic)}/schema", parse, body=body, idempotent=True)
-        )
+        return await self._send("POST", f"{_schemas_path(topic)}/schema", parse, body=body, idempotent=True)
 
     @Operation
     async def schema_compatibility_strategy(self, namespace: str) -> str:
         """Get the compatibility check for new schemas: `GET N/schemaCompatibilityStrategy`."""
-        return await self._session.send(Request("GET", _policy(namespace, "schemaCompatibilityStrategy"), parsed(str)))
+        return await self._send("GET", _policy(namespace, "schemaCompatibilityStrategy"), parsed(str))
 
     @Operation
     async def set_schema_compatibility_strategy(self, namespace: str, value: str) -> None:
         """Set the compatibility check for new schemas, as `FULL_TRANSITIVE`: `PUT N/schemaCompatibilityStrategy`."""
-        path = _policy(namespace, "schemaCompatibilityStrategy")
-        await self._session.send(Request("PUT", path, nothing, body=value, idempotent=True))
+        await self._send("PUT", _policy(namespace, "schemaCompatibilityStrategy"), nothing, body=value, idempotent=True)
 
     @Operation
     async def set_schema_validation_enforced(self, namespace: str, value: bool) -> None:
         """Set if topics with a schema reject producers without one: `POST N/schemaValidationEnforced`."""
-        path = _policy(namespace, "schemaValidationEnforced")
-        await self._session.send(Request("POST", path, nothing, body=value, idempotent=True))
+        await self._send("POST", _policy(namespace, "schemaValidationEnforced"), nothing, body=value, idempotent=True)
 
     @Operation
     async def subscriptions(self, topic: Topic) -> tuple[str, ...]:
         """List the subscriptions, of a partitioned topic those of its partitions: `GET T/subscriptions`."""
-        path = f"{TopicName.parse(topic).rest_path}/subscriptions"
-        return await self._session.send(Request("GET", path, names))
+        return await self._send("GET", f"{TopicName.parse(topic).rest_path}/subscriptions", names)
 
     @Operation
     async def create_subscription(self, topic: Topic, subscription: str, position: Position | End = "latest") -> None:
@@ -502,13 +487,13 @@ class Operations(Shell):
         if isinstance(position, Position):
             await self._raise_if_partitioned(name, "create_subscription at a position")
             await self._raise_if_beyond_end(name, position, "create_subscription")
-        await self._session.send(Request("PUT", subscription_path(name, subscription), nothing, body=body))
+        await self._send("PUT", subscription_path(name, subscription), nothing, body=body)
 
     @Operation
     async def delete_subscription(self, topic: Topic, subscription: str, *, force: bool = False) -> None:
         """Delete a subscription, of all partitions; `force` disconnects its consumers: `DELETE S`."""
         path = subscription_path(TopicName.parse(topic), subscription)
-        await self._session.send(Request("DELETE", path, nothing, params={"force": force}))
+        await self._send("DELETE", path, nothing, params={"force": force})
 
     @Operation
     async def skip_entries(self, topic: Topic, subscription: str, count: int) -> None:
@@ -520,13 +505,13 @@ class Operations(Shell):
         name = _persistent(topic, "skip_entries")
         path = f"{subscription_path(name, subscription)}/skip/{_whole_number('count', count, most=_MAX_INT)}"
         await self._raise_if_partitioned(name, "skip_entries")
-        await self._session.send(Request("POST", path, nothing))
+        await self._send("POST", path, nothing)
 
     @Operation
     async def skip_all(self, topic: Topic, subscription: str) -> None:
         """Move the cursor to the end, of a partitioned topic on every partition: `POST S/skip_all`."""
         name = _persistent(topic, "skip_all")
-        await self._session.send(Request("POST", f"{subscription_path(name, subscription)}/skip_all", nothing))
+        await self._send("POST", f"{subscription_path(name, subscription)}/skip_all", nothing)
 
     @Operation
     async def reset_cursor(
@@ -550,7 +535,7 @@ class Operations(Shell):
         await self._raise_if_partitioned(name, "reset_cursor", "name one of them, or use reset_cursor_to_time")
         if isinstance(position, Position):
             await self._raise_if_beyond_end(name, position, "reset_cursor")
-        await self._session.send(Request("POST", path, nothing, body=body))
+        await self._send("POST", path, nothing, body=body)
 
     @Operation
     async def reset_cursor_to_time(self, topic: Topic, subscription: str, timestamp_ms: int) -> None:
@@ -561,7 +546,7 @@ class Operations(Shell):
         """
         name = _persistent(topic, "reset_cursor_to_time")
         path = f"{subscription_path(name, subscription)}/resetcursor/{_whole_number('timestamp_ms', timestamp_ms)}"
-        await self._session.send(Request("POST", path, nothing))
+        await self._send("POST", path, nothing)
 
     @Operation
     async def expire_messages(
@@ -583,7 +568,7 @@ class Operations(Shell):
         if look_first:
             await self._raise_if_partitioned(name, "expire_messages")
             await self._raise_if_beyond_end(name, position, "expire_messages")
-        await self._session.send(Request("POST", path, nothing, body=body))
+        await self._send("POST", path, nothing, body=body)
 
     @Operation
     async def peek(self, topic: Topic, subscription: str, position: int = 1, *, payload: bool = False) -> EntryMetadata:
@@ -595,7 +580,7 @@ class Operations(Shell):
         number = _whole_number("position", position, least=1, most=_MAX_INT)
         path = f"{subscription_path(name, subscription)}/position/{number}"
         await self._raise_if_partitioned(name, "peek")
-        if subscription not in await self._session.send(Request("GET", f"{name.rest_path}/subscriptions", names)):
+        if subscription not in await self._send("GET", f"{name.rest_path}/subscriptions", names):
             raise AdminNotFound(
                 f"Subscription {subscription!r} not found on {name}",
                 status=404,
@@ -616,14 +601,12 @@ class Operations(Shell):
         await self._raise_if_partitioned(name, "analyze_backlog")
         path = f"{subscription_path(name, subscription)}/analyzeBacklog"
         body = None if start is None else cursor_body(start, excluded=False)
-        return await self._session.send(
-            Request("POST", path, parsed(BacklogAnalysis.from_json), body=body, idempotent=True)
-        )
+        return await self._send("POST", path, parsed(BacklogAnalysis.from_json), body=body, idempotent=True)
 
     @Operation
     async def tenants(self) -> tuple[str, ...]:
         """List the tenants: `GET tenants`."""
-        return await self._session.send(Request("GET", "tenants", names))
+        return await self._send("GET", "tenants", names)
 
     @Operation
     async def create_tenant(
@@ -636,40 +619,40 @@ class Operations(Shell):
         """
         path = f"tenants/{_tenant(tenant)}"
         if allowed_clusters is None:
-            allowed_clusters = await self._session.send(Request("GET", "clusters", names))
+            allowed_clusters = await self._send("GET", "clusters", names)
         body = {"allowedClusters": sorted(allowed_clusters), "adminRoles": sorted(admin_roles)}
-        await self._session.send(Request("PUT", path, nothing, body=body))
+        await self._send("PUT", path, nothing, body=body)
 
     @Operation
     async def delete_tenant(self, tenant: str, *, force: bool = False) -> None:
         """Delete a tenant: `DELETE tenants/{tenant}`; `force` needs `forceDeleteTenantAllowed` on the broker."""
-        await self._session.send(Request("DELETE", f"tenants/{_tenant(tenant)}", nothing, params={"force": force}))
+        await self._send("DELETE", f"tenants/{_tenant(tenant)}", nothing, params={"force": force})
 
     @Operation
     async def namespaces(self, tenant: str) -> tuple[str, ...]:
         """List a tenant's namespaces as `tenant/namespace`: `GET namespaces/{tenant}`."""
-        return await self._session.send(Request("GET", f"namespaces/{_tenant(tenant)}", names))
+        return await self._send("GET", f"namespaces/{_tenant(tenant)}", names)
 
     @Operation
     async def create_namespace(self, namespace: str, *, bundles: int | None = None) -> None:
         """Create a new namespace, by default with the broker's number of bundles: `PUT N`."""
         body = None if bundles is None else {"bundles": {"numBundles": _whole_number("bundles", bundles, least=1)}}
-        await self._session.send(Request("PUT", _namespace_path(namespace), nothing, body=body))
+        await self._send("PUT", _namespace_path(namespace), nothing, body=body)
 
     @Operation
     async def delete_namespace(self, namespace: str, *, force: bool = False) -> None:
         """Delete an empty namespace; `force` with its topics, by `forceDeleteNamespaceAllowed`: `DELETE N`."""
-        await self._session.send(Request("DELETE", _namespace_path(namespace), nothing, params={"force": force}))
+        await self._send("DELETE", _namespace_path(namespace), nothing, params={"force": force})
 
     @Operation
     async def policies(self, namespace: str) -> NamespacePolicies:
         """Get all policies of a namespace: `GET N`."""
-        return await self._session.send(Request("GET", _namespace_path(namespace), parsed(NamespacePolicies.from_json)))
+        return await self._send("GET", _namespace_path(namespace), parsed(NamespacePolicies.from_json))
 
     @Operation
     async def retention(self, namespace: str) -> Retention | None:
         """Get the retention of acknowledged messages, None if not set: `GET N/retention`."""
-        return await self._session.send(Request("GET", _policy(namespace, "retention"), optional(Retention.from_json)))
+        return await self._send("GET", _policy(namespace, "retention"), optional(Retention.from_json))
 
     @Operation
     async def set_retention(self, namespace: str, value: Retention | None) -> None:
@@ -679,7 +662,7 @@ class Operations(Shell):
     @Operation
     async def deduplication(self, namespace: str) -> bool | None:
         """Get if the broker deduplicates messages, None if not set: `GET N/deduplication`."""
-        return await self._session.send(Request("GET", _policy(namespace, "deduplication"), optional(bool)))
+        return await self._send("GET", _policy(namespace, "deduplication"), optional(bool))
 
     @Operation
     async def set_deduplication(self, namespace: str, value: bool | None) -> None:
@@ -689,9 +672,7 @@ class Operations(Shell):
     @Operation
     async def persistence(self, namespace: str) -> Persistence | None:
         """Get the replication of entries, None if not set: `GET N/persistence`."""
-        return await self._session.send(
-            Request("GET", _policy(namespace, "persistence"), optional(Persistence.from_json))
-        )
+        return await self._send("GET", _policy(namespace, "persistence"), optional(Persistence.from_json))
 
     @Operation
     async def set_persistence(self, namespace: str, value: Persistence | None) -> None:
@@ -701,7 +682,7 @@ class Operations(Shell):
     @Operation
     async def message_ttl(self, namespace: str) -> int | None:
         """Get the time to live of unacknowledged messages in seconds, None if not set: `GET N/messageTTL`."""
-        return await self._session.send(Request("GET", _policy(namespace, "messageTTL"), optional(int)))
+        return await self._send("GET", _policy(namespace, "messageTTL"), optional(int))
 
     @Operation
     async def set_message_ttl(self, namespace: str, seconds: int | None) -> None:
@@ -722,51 +703,61 @@ class Operations(Shell):
         """Set the policy for a backlog above a size in bytes or an age in seconds: `POST N/backlogQuota`."""
         path, params = _policy(namespace, "backlogQuota"), {"backlogQuotaType": kind}
         body = {"limitSize": limit_bytes, "limitTime": limit_seconds, "policy": policy}
-        await self._session.send(Request("POST", path, nothing, params, body, idempotent=True))
+        await self._send("POST", path, nothing, params, body, idempotent=True)
 
     @Operation
     async def remove_backlog_quota(self, namespace: str, *, kind: BacklogQuotaKind = "destination_storage") -> None:
         """Remove a backlog quota: `DELETE N/backlogQuota`."""
         path, params = _policy(namespace, "backlogQuota"), {"backlogQuotaType": kind}
-        await self._session.send(Request("DELETE", path, nothing, params, idempotent=True))
+        await self._send("DELETE", path, nothing, params, idempotent=True)
 
     @Operation
     async def clusters(self) -> tuple[str, ...]:
         """List the clusters: `GET clusters`."""
-        return await self._session.send(Request("GET", "clusters", names))
+        return await self._send("GET", "clusters", names)
 
     @Operation
     async def cluster(self, name: str) -> ClusterInfo:
         """Get the service URLs of a cluster: `GET clusters/{name}`."""
-        return await self._session.send(Request("GET", f"clusters/{_tenant(name)}", parsed(ClusterInfo.from_json)))
+        return await self._send("GET", f"clusters/{_tenant(name)}", parsed(ClusterInfo.from_json))
 
     @Operation
     async def broker_configuration(self) -> Mapping[str, str]:
         """Get all settings of the broker that answers, as strings: `GET brokers/configuration/runtime`."""
-        request: Request[Mapping[str, str]] = Request("GET", "brokers/configuration/runtime", Answer.json)
-        return await self._session.send(request)
+        found: Mapping[str, str] = await self._send("GET", "brokers/configuration/runtime", Answer.json)
+        return found
 
     @Operation
     async def broker_version(self) -> str:
         """Get the version of the broker that answers: `GET brokers/version`."""
-        return await self._session.send(Request("GET", "brokers/version", Answer.text))
+        return await self._send("GET", "brokers/version", Answer.text)
 
     @Operation
     async def health(self) -> bool:
         """Check if the broker can produce and consume a message; False without an answer: `GET brokers/health`."""
         try:
-            return await self._session.send(Request("GET", "brokers/health", lambda answer: answer.text() == "ok"))
+            return await self._send("GET", "brokers/health", lambda answer: answer.text() == "ok")
         except AdminUnavailable:
             return False
 
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        parse: Callable[[Answer], T],
+        params: Mapping[str, str | int | bool | None] = MappingProxyType({}),
+        body: object = None,
+        idempotent: bool | None = None,
+    ) -> T:
+        return await self._session.send(Request(method, path, parse, params, body, idempotent))
+
     async def _partitions(self, name: TopicName) -> int:
-        request = Request("GET", f"{name.rest_path}/partitions", parsed(lambda found: int(found["partitions"])))
-        return await self._session.send(request)
+        return await self._send("GET", f"{name.rest_path}/partitions", parsed(lambda found: int(found["partitions"])))
 
     async def _set_policy(self, path: str, value: object) -> None:
         """Set a policy; None removes it, so that the namespace's or the broker's setting applies again."""
         method = "DELETE" if value is None else "POST"
-        await self._session.send(Request(method, path, nothing, body=value, idempotent=True))
+        await self._send(method, path, nothing, body=value, idempotent=True)
 
     async def _raise_if_partitioned(self, name: TopicName, operation: str, instead: str = _ONE_OF_THEM) -> None:
         """Raise `AdminNotAllowed` if the topic is partitioned, before a change is sent."""
@@ -776,7 +767,7 @@ class Operations(Shell):
     async def _raise_if_beyond_end(self, name: TopicName, position: Position, operation: str) -> None:
         """Raise `AdminNotFound` for a position beyond the end: a cursor there would lose later messages."""
         path = f"{name.rest_path}/internalStats"
-        stats = await self._session.send(Request("GET", path, parsed(InternalStats.from_json)))
+        stats = await self._send("GET", path, parsed(InternalStats.from_json))
         # A full ledger is listed with its number of entries until the next one is open.
         end = Position(stats.ledgers[-1].ledger_id, max(stats.current_ledger_entries, stats.ledgers[-1].entries))
         if position > end:

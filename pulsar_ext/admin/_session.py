@@ -267,7 +267,7 @@ class HttpSession:
     """Called with the path of each request before it is sent; an exception prevents the request."""
 
     async def send(self, request: Request[T]) -> T:
-        """Send the request, repeatedly if allowed, and parse the response; see `Session`."""
+        """Send the request, repeatedly if allowed, and parse the response."""
         self.check(request.path)
         start = time.monotonic()
         attempts = 0

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import re
 import socket
 import ssl
 import threading
@@ -32,9 +33,8 @@ logger = logging.getLogger("pulsar_ext.admin")
 _WITHOUT_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 """For URLs without TLS: a child forked while another thread creates a context may wait for OpenSSL forever."""
 _PEM_BEGIN, _PEM_END = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
-_VERSION_TAG = 0xA0
-_UTC_TIME = 0x17
-_LONG = 0x80
+_NOT_AFTER = re.compile(rb"\dZ(?:\x17\x0d|\x18\x0f)(\d{12}(?:\d\d)?)Z")
+"""The end of a certificate's validity after its beginning: each a tag, a length, and a UTCTime or GeneralizedTime."""
 
 Stamp = tuple[tuple[int, int, int] | None, ...]
 
@@ -122,34 +122,13 @@ def certificate_expiry(pem: str) -> datetime:
     end = pem.find(_PEM_END, begin)
     if begin < 0 or end < 0:
         raise ValueError("no certificate")
-    try:
-        certificate = ssl.PEM_cert_to_DER_cert(pem[begin : end + len(_PEM_END)])
-        fields = _parts(_parts(_parts(certificate)[0][1])[0][1])  # of the signed part
-        # Version (optional), serial number, signature, issuer, validity (begin and end).
-        validity = fields[4 if fields[0][0] == _VERSION_TAG else 3][1]
-        tag, text = _parts(validity)[1]
-    except IndexError:
-        raise ValueError("no certificate") from None
-    digits = text.decode("ascii").rstrip("Z")
-    if tag == _UTC_TIME:  # two-digit year from 1950 to 2049
+    found = _NOT_AFTER.search(ssl.PEM_cert_to_DER_cert(pem[begin : end + len(_PEM_END)]))
+    if found is None:
+        raise ValueError("no certificate")
+    digits = found[1].decode()
+    if len(digits) == 12:  # noqa: PLR2004  # a UTCTime has a two-digit year from 1950 to 2049
         digits = ("19" if digits >= "50" else "20") + digits
     return datetime.strptime(digits, "%Y%m%d%H%M%S").replace(tzinfo=UTC)
-
-
-def _parts(der: bytes) -> list[tuple[int, bytes]]:
-    """Return tag and content of each element in a DER sequence's content."""
-    found = []
-    at = 0
-    while at < len(der):
-        tag, size = der[at], der[at + 1]
-        at += 2
-        if size & _LONG:
-            length = size & ~_LONG
-            size = int.from_bytes(der[at : at + length], "big")
-            at += length
-        found.append((tag, der[at : at + size]))
-        at += size
-    return found
 
 
 _main_thread_id = threading.get_native_id()

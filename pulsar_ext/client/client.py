@@ -2,7 +2,8 @@
 
 `Client` is a `pulsar.Client`; every official argument keeps its name, default and meaning. Mirrors Java's
 `PulsarClientImpl`. Without a service URL, the environment variables `PULSAR_URL` and `PULSAR_TOKEN` are used. The admin
-API is derived from the client's arguments and the environment.
+API is derived from the client's arguments and the environment. A C++ client is closed after its last answer: requests
+that are unanswered at a close leak.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import logging
 import os
 import re
 import sys
+import threading
 import time
 import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -20,21 +22,23 @@ from dataclasses import fields
 from functools import partial
 from multiprocessing.util import Finalize
 from operator import itemgetter
-from types import MethodType
 from typing import Any, Self
 
 import pulsar
 
+from pulsar_ext._native import threads
+from pulsar_ext._native.answer import ANSWER_SECONDS, answered_within
 from pulsar_ext._native.fork import Refusing, refuse_after_fork
 from pulsar_ext._native.handles import ClientHandle, consumers_of
 from pulsar_ext._native.interruptible import InterruptibleClient
-from pulsar_ext._native.locks import OwnedLock
+from pulsar_ext._native.locks import Lock, OwnedLock
+from pulsar_ext._native.messages import InnerClient
 from pulsar_ext._native.seek_gate import SeekGate
 from pulsar_ext._native.signatures import Arguments, binding, documented_by, official_arguments
 from pulsar_ext._runtime.condition import raise_if_interrupting
 from pulsar_ext._runtime.context import ClientContext
 from pulsar_ext._runtime.cpp_log import log_through
-from pulsar_ext._runtime.ending import OpenSender, close_together, fail_together
+from pulsar_ext._runtime.ending import OpenSender, OpenSenders, close_together, fail_together
 from pulsar_ext._runtime.statistics import ClientStats
 from pulsar_ext.admin import PulsarAdmin, derive_admin_url
 from pulsar_ext.consumer import Consumer
@@ -70,11 +74,9 @@ from pulsar_ext.table_view import TableView
 from pulsar_ext.topics_reader.reader import open_topics_reader, reads_several
 
 from .authentication import AuthenticationToken, authentication_error_details, credentials_of
-from .closing import ClientClose, finish_closing, stop_fetching
-from .consumers import ActiveEvents, ConsumerEventListener, ConsumerSettings, open_consumer
+from .consumers import ConsumerEventListener, consumer_settings, open_consumer, open_reader, open_table_view
 from .producers import make_producer
 from .reachability import check_readable, opening_error_details, schema_error_details
-from .readers import open_reader, open_table_view
 from .same_cluster import AdminChoice, ClusterCheck
 
 
@@ -425,7 +427,7 @@ class Client(ClientHandle):
         """
         self.context.callbacks.raise_inside("create_table_view")
         named = official_arguments(pulsar.Client.create_table_view, locals())
-        view: TableView[T] = self._open(open_table_view, InterruptibleClient.open_reader, named, {})
+        view: TableView[T] = self._open(open_table_view, pulsar.Client.create_reader, named, {})
         return view
 
     def new_reader(self, schema: type | TypedSchema | None = None) -> ReaderBuilder:
@@ -811,29 +813,23 @@ class Client(ClientHandle):
         """True after `close()` or `shutdown()`."""
         return self._closed
 
-    def _subscribe_(self, given: Arguments, **options: Any) -> Consumer:
+    def _subscribe_(self, given: Arguments, **options: object) -> Consumer:
         """Subscribe with all arguments of `subscribe()` by name; the options are those of `open_consumer()`."""
         named = official_arguments(pulsar.Client.subscribe, given)
-        listener = given["consumer_event_listener"]
-        settings = ConsumerSettings(
-            given["pattern_auto_discovery_period"],
-            given["priority_level"],
-            given["subscription_properties"],
-            None if listener is None else ActiveEvents(listener),
-        )
+        settings, events = consumer_settings(given)
         options |= {
             "gate": SeekGate(self.inner),
-            "settings": settings,
+            "events": events,
             "redelivery": RedeliveryOptions(*_redelivery_options(given)),
             "ack_group_time_ms": given["ack_group_time_ms"],
             "max_ack_group_size": given["max_ack_group_size"],
         }
-        consumer: Consumer = self._open(open_consumer, InterruptibleClient.open_consumer, named, options, settings)
+        consumer: Consumer = self._open(open_consumer, pulsar.Client.subscribe, named, options, settings)
         return consumer
 
-    def _open_reader_(self, named: Arguments, **options: Any) -> Reader:
+    def _open_reader_(self, named: Arguments, **options: object) -> Reader:
         """Create a reader; the options are those of `open_reader()`."""
-        opening = partial(self._open, open_reader, InterruptibleClient.open_reader, named, options)
+        opening = partial(self._open, open_reader, pulsar.Client.create_reader, named, options)
         if tolerates_decryption_failure(named):
             name = options["name"] = unique_name()
             opening = partial(opening, configure=lambda one: one.reader_name(name))
@@ -843,10 +839,10 @@ class Client(ClientHandle):
     def _open(
         self,
         open_one: Callable[..., None],
-        open_official: Callable[..., object],
+        method: Callable[..., object],
         named: Arguments,
         options: Arguments,
-        configure: Callable[[Any], None] = lambda _: None,
+        configure: Callable[..., object] = lambda _: None,
     ) -> Any:
         """Open a consumer or a reader; close everything again if that fails or is interrupted by a Ctrl-C."""
         named = self._with_schema(named)
@@ -857,7 +853,7 @@ class Client(ClientHandle):
             if isinstance(schema, TypedSchema) and isinstance(topic, str):
                 schema.adapt_to_topic(partial(interruptible.schema_of, topic))
             check_readable(interruptible, topic, schema)
-            open_one(self.context, MethodType(open_official, interruptible), named, opened, **options)
+            open_one(self.context, partial(interruptible.open_receiver, method), named, opened, **options)
             consumers_of(self).append(opened[1])
             return opened[-1]
         except BaseException:
@@ -873,8 +869,7 @@ class Client(ClientHandle):
         """Return the arguments with the schema object that `schema` means."""
         return {**named, "schema": schema_of(named["schema"], self.context.admin_api)}
 
-    def _interruptible(self, configure: Callable[[Any], None] = lambda _: None) -> InterruptibleClient:
-        """Return a client for one opening."""
+    def _interruptible(self, configure: Callable[..., object] = lambda _: None) -> InterruptibleClient:
         cluster = self.context.cluster
         # The schema object belongs to the application and must not keep the client alive.
         connected_to = cluster.number if cluster.may_change else int
@@ -892,11 +887,9 @@ class Client(ClientHandle):
             yield
 
     def _connected_url(self) -> str:
-        """Return the client's current service URL."""
         return str(self.get_service_info().service_url)
 
     def _handles_(self) -> list[OpenSender | Consumer | Reader]:
-        """Return the open senders, consumers and readers."""
         return [*self.context.senders, *self._open_receivers_()]
 
     def _open_receivers_(self) -> list[Consumer | Reader]:
@@ -927,6 +920,78 @@ class Client(ClientHandle):
         self.context.release()
 
 
+_BATCH_SECONDS = 0.5
+"""Time in seconds for batch receives to complete before they are ended; their default timeout is 100 ms."""
+
+_background_closes: set[ClientClose] = set()
+
+
+class ClientClose:
+    """Closes a C++ client, in the background if answers are outstanding after `ANSWER_SECONDS`.
+
+    A producer, consumer or reader that is being opened, a pending receive or a request of the last message id would
+    leak on close, together with the client's threads, memory and descriptors. `seconds` is the background's timeout.
+    """
+
+    def __init__(
+        self, inner: InnerClient, senders: OpenSenders, receiving: list[Consumer | Reader], seconds: float
+    ) -> None:
+        self.inner: InnerClient | Refusing = inner
+        self._senders, self._receiving, self._seconds = senders, receiving, seconds
+        self._closing = Lock()
+
+    def close(self, close: Callable[[], object]) -> None:
+        """Close the client by `close`, when no answer is outstanding."""
+        if self._awaits_answers():
+            for one in self._receiving:  # completes their pending receives
+                with contextlib.suppress(pulsar.PulsarException):
+                    self._senders.answer_to(one.inner.close_async)
+        if answered_within(ANSWER_SECONDS, self._awaits_answers) or not self._close_later():
+            close()
+
+    def close_now(self) -> None:
+        """Close the client with outstanding answers; a second caller waits for the first."""
+        with self._closing, contextlib.suppress(pulsar.PulsarException):
+            self.inner.close()
+        _background_closes.discard(self)
+
+    def _after_fork_(self, refusal: Refusing) -> None:
+        """Raise on a close in this child process; the lock may have been held during the fork."""
+        self.inner, self._closing = refusal, Lock()
+
+    def _close_later(self) -> bool:
+        """Close the client on a background thread; return False if no thread can be started any more."""
+
+        def run() -> None:
+            answered_within(self._seconds, self._awaits_answers)
+            self.close_now()
+
+        refuse_after_fork(self, "Client")
+        try:
+            threads.start(run, name="pulsar_ext-closing")
+        except RuntimeError:
+            return False
+        _background_closes.add(self)
+        return True
+
+    def _awaits_answers(self) -> bool:
+        return self._senders.has_open_requests() or any(one._awaits_answer_ for one in self._receiving)
+
+
+def stop_fetching(receiving: list[Consumer | Reader]) -> None:
+    """End all batch receives of the consumers: the C++ client would not complete them."""
+    consumers = [one for one in receiving if isinstance(one, Consumer)]
+    for one in consumers:
+        one._stop_fetching_()
+    deadline = time.monotonic() + _BATCH_SECONDS
+    for one in consumers:
+        one._end_batches_(deadline)
+
+
+_EXIT_SECONDS = 0.05
+"""Time in seconds for threads to return from the C++ client at the end of the program."""
+
+
 _open_clients: weakref.WeakSet[Client] = weakref.WeakSet()
 _workers: set[int] = set()
 
@@ -949,7 +1014,11 @@ def _close_all() -> None:
                 client.close()
         for one in handles:
             one._block_()
-    finish_closing()
+    for closing in list(_background_closes):
+        closing.close_now()
+    if threads.IS_PATCHED or threading.active_count() > 1:
+        # Python ends daemon threads anywhere; inside the C++ client this aborts the process.
+        threads.sleep(_EXIT_SECONDS)
 
 
 atexit.register(_close_all)

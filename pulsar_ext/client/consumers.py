@@ -1,13 +1,14 @@
-"""Opening of consumers with the official arguments, from the parts of a consumer."""
+"""Opening of consumers, readers and table views with the official arguments, from their parts."""
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from operator import call
 from typing import Any, Final, Protocol
@@ -20,21 +21,25 @@ from pulsar_ext._native.consumer_settings import (
     set_priority_level,
     set_subscription_properties,
 )
+from pulsar_ext._native.handles import listener_reader
 from pulsar_ext._native.messages import inner_message_of
 from pulsar_ext._native.seek_gate import SeekGate
-from pulsar_ext._native.signatures import Arguments, binding
+from pulsar_ext._native.signatures import Arguments, binding, named_arguments
 from pulsar_ext._runtime.callbacks import guard_event, guard_listener, weak_listener
 from pulsar_ext._runtime.context import ClientContext
 from pulsar_ext.ack.acknowledger import Acknowledger
 from pulsar_ext.ack.delivery import AckGrouping
+from pulsar_ext.chunks.leftovers import ends_in_incomplete_message
 from pulsar_ext.consumer import Consumer, Subscription
-from pulsar_ext.errors import InvalidUse
-from pulsar_ext.intercept.chain import ConsumerChain, register_chain
-from pulsar_ext.intercept.receivers import intercept_consumer
+from pulsar_ext.errors import AdminError, InvalidUse
+from pulsar_ext.ids.message_id import MessageId
+from pulsar_ext.intercept.chain import ConsumerChain, ReaderChain, register_chain
+from pulsar_ext.intercept.receivers import intercept_consumer, intercept_reader
 from pulsar_ext.key_shared.consumer import check_key_shared
 from pulsar_ext.message import Message, at_cluster, message_class
+from pulsar_ext.reader import Reader
 from pulsar_ext.receive.compacted import CompactionFilter
-from pulsar_ext.receive.native import ConsumerReopener
+from pulsar_ext.receive.native import ConsumerReopener, ReaderReopener
 from pulsar_ext.receive.order import ReceiveOrder
 from pulsar_ext.receive.prefetch import prefetch_size
 from pulsar_ext.receive.undecryptable import (
@@ -46,6 +51,9 @@ from pulsar_ext.receive.undecryptable import (
 )
 from pulsar_ext.redelivery.stranded import LeftoverWatch, StrandedWatch
 from pulsar_ext.redelivery.tracker import RedeliveryOptions, configure_redelivery
+from pulsar_ext.schema.auto_consume import AutoConsumeSchema
+from pulsar_ext.schema.key_value import KeyValueSchema
+from pulsar_ext.table_view import End, TableView
 
 _Make = Callable[[pulsar.Consumer, Subscription], Consumer]
 
@@ -107,42 +115,36 @@ class ActiveEvents:
                 self._notifying.release()
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerSettings:
-    """Settings of a C++ consumer that the official client ignores or does not have; the highest priority is 0."""
+def consumer_settings(
+    given: Arguments,
+) -> tuple[Callable[[binding.ConsumerConfiguration], None], ActiveEvents | None]:
+    """Return a function that applies the settings which the official client ignores or lacks, and the listener."""
+    discovery_seconds, priority_level = given["pattern_auto_discovery_period"], given.get("priority_level", 0)
+    properties, listener = given.get("subscription_properties"), given.get("consumer_event_listener")
+    events = None if listener is None else ActiveEvents(listener)
+    for name, value, least in (
+        ("pattern_auto_discovery_period", discovery_seconds, 1),
+        ("priority_level", priority_level, 0),
+    ):
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= _MAX_INT:
+            raise InvalidUse(f"{name} must be an int from {least} to {_MAX_INT}, got {value!r}. Nothing was opened.")
+    if properties and not (
+        isinstance(properties, Mapping) and all(isinstance(text, str) for pair in properties.items() for text in pair)
+    ):
+        raise InvalidUse(
+            f"subscription_properties must be a dict of str to str, got {properties!r}. Nothing was opened."
+        )
 
-    discovery_seconds: int
-    priority_level: int = 0
-    subscription_properties: Mapping[str, str] | None = None
-    events: ActiveEvents | None = None
+    def configure(configuration: binding.ConsumerConfiguration) -> None:
+        configuration.pattern_auto_discovery_period(discovery_seconds)  # the official client ignores the argument
+        if priority_level:
+            set_priority_level(configuration, priority_level)
+        if properties:
+            set_subscription_properties(configuration, properties)
+        if events is not None:
+            set_event_listener(configuration, events)
 
-    def __post_init__(self) -> None:
-        for name, value, least in (
-            ("pattern_auto_discovery_period", self.discovery_seconds, 1),
-            ("priority_level", self.priority_level, 0),
-        ):
-            if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= _MAX_INT:
-                raise InvalidUse(
-                    f"{name} must be an int from {least} to {_MAX_INT}, got {value!r}. Nothing was opened."
-                )
-        properties = self.subscription_properties
-        if not properties:
-            return
-        is_dict = isinstance(properties, Mapping)
-        if not is_dict or not all(isinstance(text, str) for pair in properties.items() for text in pair):
-            raise InvalidUse(
-                f"subscription_properties must be a dict of str to str, got {properties!r}. Nothing was opened."
-            )
-
-    def __call__(self, configuration: binding.ConsumerConfiguration) -> None:
-        """Apply the settings to a C++ consumer configuration."""
-        configuration.pattern_auto_discovery_period(self.discovery_seconds)  # the official client ignores the argument
-        if self.priority_level:
-            set_priority_level(configuration, self.priority_level)
-        if self.subscription_properties:
-            set_subscription_properties(configuration, self.subscription_properties)
-        if self.events is not None:
-            set_event_listener(configuration, self.events)
+    return configure, events
 
 
 _SHARED_TYPES = (pulsar.ConsumerType.Shared, pulsar.ConsumerType.KeyShared)
@@ -161,7 +163,7 @@ def open_consumer(
     max_ack_group_size: int | None,
     redelivery: RedeliveryOptions,
     chain: ConsumerChain | None = None,
-    settings: ConsumerSettings,
+    events: ActiveEvents | None,
 ) -> None:
     """Open a consumer; change the arguments that this library takes over.
 
@@ -210,8 +212,8 @@ def open_consumer(
             subscription.redelivery.dead_letters.on_acknowledged = chain.dead_lettered
         chain.show(consumer)
         register_chain(context, chain, named["topic"])
-    if settings.events is not None:
-        settings.events.attach(consumer)
+    if events is not None:
+        events.attach(consumer)
     opened += (consumer,)
 
 
@@ -229,7 +231,6 @@ def check_consumer(named: Arguments, ack_group_time_ms: int | None, max_ack_grou
 
 
 def _intercepting(make: _Make, chain: ConsumerChain) -> _Make:
-    """Return a function that makes a consumer which calls interceptors."""
     return lambda official, subscription: intercept_consumer(make(official, subscription), chain)
 
 
@@ -317,8 +318,6 @@ def _make_parts(
 
 
 class _Listener:
-    """Calls an application's listener."""
-
     def __init__(
         self, listener: Callable[[Consumer, Message], object], subscription: Subscription, make: _Make
     ) -> None:
@@ -356,3 +355,103 @@ class _Listener:
         messages = at_cluster(subscription.message_class, order.cluster)
         changed = replace(subscription, order=order, topics=topic, fetches=0, message_class=messages)
         return self._make(official, changed)
+
+
+def open_reader(
+    context: ClientContext,
+    create: Callable[..., pulsar.Reader],
+    named: Arguments,
+    opened: list[pulsar.Reader],
+    make: Callable[..., Reader] = Reader._assemble_,
+    chain: ReaderChain | None = None,
+    *,
+    several_topics: bool = False,
+    skips_removed: bool = True,
+    name: str | None = None,
+) -> None:
+    """Open a reader; see `open_consumer()`. Its permits are monitored if its `name` on the broker is passed."""
+    raise_on_encrypted_chunks(context, named)
+    topic, listener = named["topic"], named["reader_listener"]
+    compaction = CompactionFilter(context.admin_api) if named["is_read_compacted"] and skips_removed else None
+    if isinstance(topic, str):
+        named["start_message_id"] = context.resolver.start_of(topic, named["start_message_id"]).inner
+    cluster = context.cluster.number()
+    messages = at_cluster(message_class(named["schema"], several_topics=several_topics), cluster)
+    queued = named["receiver_queue_size"] != 0
+    flow = None if name is None or not queued else Flow(listens=bool(listener))
+    native_listener = None
+    if chain is not None and listener:
+        listener = chain.listening(listener)
+    if listener:
+        native_listener = _ReaderListener(
+            listener if flow is None else flow.handling(listener), context, messages, topic, compaction
+        )
+        named["reader_listener"] = weak_listener(native_listener)
+    opened += map(call, (partial(create, **named),))
+    (official,) = opened
+    reader = make(official, context, messages, topic, queued=queued, compaction=compaction, flow=flow)
+    reopener = ReaderReopener(reader, create, named, context)
+    reader._set_reopener_(reopener, cluster)
+    if flow is not None and name is not None:
+        reader._monitor_permits_(flow, name, reopener.move_before)
+    reader._listen_(native_listener)
+    if native_listener is not None:
+        native_listener.reader = weakref.ref(reader)
+    if chain is not None:
+        if not chain.awaited:
+            intercept_reader(reader, chain)
+        chain.show(reader)
+        register_chain(context, chain, topic)
+    opened += (reader,)
+
+
+def open_table_view(
+    context: ClientContext, create: Callable[..., pulsar.Reader], named: Arguments, opened: list[pulsar.Reader]
+) -> None:
+    """Open a table view, which first reads the whole topic; `opened` gets both readers, and then the view."""
+    topic, name, schema = named["topic"], named["subscription_name"], named["schema"]
+    if isinstance(schema, KeyValueSchema | AutoConsumeSchema):
+        raise InvalidUse(f"A table view does not support a {type(schema).__name__}. Nothing was opened.")
+    reading = {"schema": schema, "subscription_role_prefix": name, "is_read_compacted": True}
+    open_reader(
+        context,
+        create,
+        named_arguments(pulsar.Client.create_reader, (topic, MessageId.earliest), reading),
+        opened,
+        skips_removed=False,  # a view drops messages without a key
+    )
+    ends_incomplete = partial(ends_in_incomplete_message, context.admin_api, topic)
+    reader, end = opened[1], End()
+
+    def find_end() -> None:
+        # Without an end, the view reads until no message is left.
+        with contextlib.suppress(AdminError, pulsar.PulsarException):
+            end.find(reader.get_last_message_ids())
+
+    context.inquiries.run(find_end)  # in the background, because the admin API may not answer
+    opened += (TableView._assemble_(reader, topic, name, schema, ends_incomplete, end),)
+
+
+class _ReaderListener:
+    def __init__(
+        self,
+        listener: Callable[[Reader, Message], object],
+        context: ClientContext,
+        messages: type[Message],
+        topic: str,
+        compaction: CompactionFilter | None,
+    ) -> None:
+        self._listener, self._context, self._messages, self._topic = listener, context, messages, topic
+        self._compaction = compaction
+        self.reader: weakref.ref[Reader] | None = None
+        """Weak, because the C++ reader keeps the listener."""
+
+    def __call__(self, official: pulsar.Consumer, message: pulsar.Message) -> None:
+        """Deliver one message, on a thread of the C++ client."""
+        if self._compaction is not None and not self._compaction(inner_message_of(message)):
+            return
+        reader = None if self.reader is None else self.reader()
+        if reader is None:  # create_reader has not returned yet
+            reader = Reader._assemble_(listener_reader(official), self._context, self._messages, self._topic)
+        if (received := reader._listened_(message)) is not None:
+            guard_listener(self._listener, reader, received)

@@ -98,7 +98,6 @@ class _SenderFactory:
         self._router = router and guard_router(lambda message, count: router(adopt_message(message, Received), count))
 
     def open(self) -> Sender:
-        """Open the sender."""
         named = self._named
         if self._deduplication:
             check_deduplication_arguments(named)
@@ -154,7 +153,6 @@ class _SenderFactory:
         return official, configurations[0]
 
     def _ask(self, begin: Callable[[Answer], object]) -> object:
-        """Start an opening and wait for it."""
 
         def start(answer: Answer) -> None:
             if self.opened is not None:
@@ -263,7 +261,6 @@ class _SenderFactory:
         return kind(ProducerHandle(official), self._context, config, opening, sequence, timeout, self._cluster)
 
     def _partitioned(self, topics: list[str]) -> PartitionedSender:
-        """Open a sender that cuts its own batches, on a partitioned topic."""
         routing = Routing(
             self._named,
             BatchingConfig(self._named),

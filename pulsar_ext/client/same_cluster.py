@@ -171,5 +171,4 @@ class AdminChoice:
 
 
 def _open_topics(client: ClientHandle) -> list[str]:
-    """Return the topics of a client's consumers."""
     return [one.topic() for one in consumers_of(client) if isinstance(one, Consumer)]

@@ -490,6 +490,14 @@ class TrimmedGroupWarning(UserWarning):
 _STARTING = ("Initialized", "Recovering", "Enabling")
 
 
+def _poll(ask: Callable[[], T], may_change: Callable[[T], bool]) -> T:
+    """Return the first answer that cannot change soon, or the last one of `_OPENING_SECONDS`."""
+    deadline = time.monotonic() + _OPENING_SECONDS
+    while may_change(answer := ask()) and time.monotonic() <= deadline:
+        threads.sleep(_POLL_SECONDS)
+    return answer
+
+
 @dataclass(eq=False)
 class Opening:
     """Determines where a name resumes on one non-partitioned topic or partition."""
@@ -540,34 +548,25 @@ class Opening:
             threads.sleep(_POLL_SECONDS)
 
     def _check_enabled(self) -> None:
-        deadline = time.monotonic() + _OPENING_SECONDS
-        while True:
-            status = self.admin.stats(self.topic).deduplication_status
-            if status == "Enabled":
-                return
-            if status not in _STARTING or time.monotonic() > deadline:
-                break
-            threads.sleep(_POLL_SECONDS)
-        raise DeduplicationDisabled(
-            f"The broker does not deduplicate {self.topic}: its status there is {status}. Enable it for the namespace "
-            "(pulsar-ext admin set-deduplication NAMESPACE true), for the topic, or for the broker with "
-            "brokerDeduplicationEnabled=true. Nothing was sent.",
-            topic=self.topic,
-            status=status,
-        )
+        status = _poll(lambda: self.admin.stats(self.topic).deduplication_status, _STARTING.__contains__)
+        if status != "Enabled":
+            raise DeduplicationDisabled(
+                f"The broker does not deduplicate {self.topic}: its status there is {status}. Enable it for the "
+                "namespace (pulsar-ext admin set-deduplication NAMESPACE true), for the topic, or for the broker with "
+                "brokerDeduplicationEnabled=true. Nothing was sent.",
+                topic=self.topic,
+                status=status,
+            )
 
     def await_writes(self) -> None:
         """Wait until the topic has no pending writes."""
-        deadline = time.monotonic() + _OPENING_SECONDS
-        while pending := self.admin.internal_stats(self.topic).raw.get("pendingAddEntriesCount", 0):
-            if time.monotonic() > deadline:
-                raise ProducerBroken(
-                    f"{self.topic} has had writes pending for {_OPENING_SECONDS:g} s ({pending} now), so it is "
-                    f"unknown which messages of the producer {self.name} are persisted. Nothing was sent; try again "
-                    "later.",
-                    last_published=None,
-                )
-            threads.sleep(_POLL_SECONDS)
+        pending = _poll(lambda: self.admin.internal_stats(self.topic).raw.get("pendingAddEntriesCount", 0), bool)
+        if pending:
+            raise ProducerBroken(
+                f"{self.topic} has had writes pending for {_OPENING_SECONDS:g} s ({pending} now), so it is unknown "
+                f"which messages of the producer {self.name} are persisted. Nothing was sent; try again later.",
+                last_published=None,
+            )
 
     def _sequence(self, published: int) -> SequenceIds | None:
         """Return the name's sequence ids; None if the message of the broker's last id is pending or lost."""

@@ -149,7 +149,7 @@ class DedupSender(ReplacingSender):
         if not self._has_left_cluster:
             self._has_left_cluster = True
             self.sequence.fail("its client is connected to another cluster, and sequence ids belong to one cluster")
-            threads.start(self._abort, name="pulsar_ext-cluster")
+            threads.start(close_quietly, self.inner, name="pulsar_ext-cluster")
         return True
 
     def push_batch(self, batch: Batch) -> None:
@@ -227,11 +227,8 @@ class DedupSender(ReplacingSender):
             "whether the messages in flight are persisted"
         )
         # After Timeout is reported, messages waiting for a connection must not be sent.
-        threads.start(self._abort, name="pulsar_ext-timeout")
+        threads.start(close_quietly, self.inner, name="pulsar_ext-timeout")
         return left
-
-    def _abort(self) -> None:
-        close_quietly(self.handle.inner)
 
     def on_outcome(self, batch: Batch, result: Result, inner: InnerMessageId) -> None:
         """Record the outcome of a batch, unless it will be resent to this cluster or was sent to another one."""

@@ -28,7 +28,7 @@ import pulsar_ext
 from pulsar_ext._native.interruptible import validate_arguments
 from pulsar_ext._native.signatures import named_arguments
 from pulsar_ext.asyncio import Client
-from pulsar_ext.client.consumers import ActiveEvents, ConsumerSettings, check_consumer
+from pulsar_ext.client.consumers import check_consumer, consumer_settings
 from pulsar_ext.ids.topic_name import TopicName
 from pulsar_ext.intercept.chain import ConsumerChain, ProducerChain
 from pulsar_ext.redelivery.tracker import RedeliveryOptions
@@ -188,13 +188,7 @@ def check_consumer_options(
     given = {"subscription_name": subscription, "consumer_type": subscription_type, **official}
     with _as_setup_error("subscriber()"):
         named = named_arguments(pulsar.Client.subscribe, (topic,), {"schema": pulsar.schema.BytesSchema(), **given})
-        listener = options.get("consumer_event_listener")
-        ConsumerSettings(
-            named["pattern_auto_discovery_period"],
-            options.get("priority_level", 0),
-            options.get("subscription_properties"),
-            None if listener is None else ActiveEvents(listener),
-        )
+        consumer_settings({**options, "pattern_auto_discovery_period": named["pattern_auto_discovery_period"]})
         ConsumerChain(options.get("interceptors") or ())
         check_consumer(named, options.get("ack_group_time_ms"), options.get("max_ack_group_size"))
         redelivery = RedeliveryOptions(**{name: options[name] for name in _REDELIVERY if name in options})

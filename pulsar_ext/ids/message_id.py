@@ -14,7 +14,7 @@ from __future__ import annotations
 import enum
 import operator
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pulsar_ext._native.core import held, id_reader, plain_id, serialized
@@ -105,7 +105,6 @@ def _integer(value: object) -> int:
 
 
 def _checked_order(partition: int, ledger_id: int, entry_id: int, batch_index: int) -> OrderKey:
-    """Return the numbers of an id in the order of comparison."""
     if not (type(ledger_id) is type(entry_id) is type(partition) is type(batch_index) is int):
         ledger_id, entry_id, partition, batch_index = map(operator.index, (ledger_id, entry_id, partition, batch_index))
     _check_numbers(partition, ledger_id, entry_id, batch_index)
@@ -404,16 +403,6 @@ def id_in_batch(order: tuple[int, int, int, int], batch_size: int) -> MessageId:
     message_id._order = order  # noqa: SLF001  # this module's own class
     message_id._batch_size = batch_size  # noqa: SLF001
     return message_id
-
-
-def ids_in_batch(entry: tuple[int, int, int], batch_size: int) -> Iterator[MessageId]:
-    """Yield the ids of a batch's messages, from its ledger, entry and partition."""
-    ledger_id, entry_id, partition = entry
-    for index in range(batch_size):
-        message_id = _create(MessageId)  # id_in_batch() inlined: this runs for every message that is sent
-        message_id._order = (ledger_id, entry_id, partition, index)  # noqa: SLF001
-        message_id._batch_size = batch_size  # noqa: SLF001
-        yield message_id
 
 
 def _new(cls: type[MessageId], inner: InnerMessageId, data: bytes | None, origin: Origin) -> MessageId:

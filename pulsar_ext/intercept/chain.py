@@ -23,9 +23,9 @@ from pulsar_ext._runtime.context import ClientContext
 from pulsar_ext.errors import InvalidUse
 from pulsar_ext.ids.message_id import MessageId, from_inner
 from pulsar_ext.message import Message, handled_in, received
-from pulsar_ext.produce.options import Columns, Options, named_options
-from pulsar_ext.produce.outcome import DUPLICATE_MESSAGE, BulkOutcome, SentMany, duplicate_message
-from pulsar_ext.produce.sender import Sender, WrappingSender, check_callback, post_each
+from pulsar_ext.produce.options import Options, named_options
+from pulsar_ext.produce.outcome import DUPLICATE_MESSAGE, duplicate_message
+from pulsar_ext.produce.sender import Sender, WrappingSender, check_callback
 
 from .interfaces import ConsumerInterceptor, Interceptor, OutgoingMessage, ProducerInterceptor, ReaderInterceptor
 
@@ -271,15 +271,6 @@ class InterceptedSender(WrappingSender):
 
         check_callback(callback)
         self._begin(begin, content, callback, named_options(args, kwargs))
-
-    def send_many(self, contents: Iterable[object], columns: Columns, *, flush: bool) -> SentMany:
-        """Send many messages, and with `flush` wait until all of them are persisted."""
-        self._sender.send_many((), {}, flush=False)  # raises if it is unsupported
-        outcome = BulkOutcome()
-        count = post_each(self, contents, columns, outcome)
-        if flush:
-            self._sender.send_many((), {}, flush=True)  # a flush() would raise, and so forget, errors of other messages
-        return outcome.sent(count, wait=flush)
 
     def post(self, content: object, callback: SendCallback, options: Options) -> None:
         """Send one of many messages; see the sender."""

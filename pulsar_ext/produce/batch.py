@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Self
 
@@ -96,7 +96,7 @@ class Batch:
     keys: bytes = b""
     """The key fields of the first message, which route the entry."""
     all_keys: Sequence[bytes] = ()
-    """The key fields of each message without a callback."""
+    """The key fields of each message."""
     entry_property: bytes = b""
     """An encoded property of the entry only, not of its messages; see `property_field`."""
     count: int = 0
@@ -121,24 +121,16 @@ class Batch:
     def of(
         cls,
         contents: Sequence[bytes],
-        outcome: BulkOutcome,
+        outcome: BulkOutcome | None,
         ids: Sequence[int],
         fields: Sequence[bytes] = (),
         keys: Sequence[bytes] = (),
+        callbacks: Sequence[SendCallback | None] = (),
     ) -> Self:
-        """Return a full batch of messages without callbacks, with the encoded options and keys of each."""
-        made = cls(contents=contents, ids=ids, fields=fields, all_keys=keys, count=len(contents), outcome=outcome)
-        made.keys = keys[0] if keys else b""
+        """Return a full batch of messages, with the encoded options and keys of each, and callbacks or an outcome."""
+        made = cls(contents=contents, callbacks=callbacks, ids=ids, fields=fields, count=len(contents), outcome=outcome)
+        made.all_keys, made.keys = keys, keys[0] if keys else b""
         return made
-
-    @classmethod
-    def joined(cls, items: Iterable[Item]) -> Self:
-        """Return a closed batch of messages."""
-        batch = cls()
-        for item in items:
-            batch.items.append(item)
-        batch.close()
-        return batch
 
     @classmethod
     def alone(cls, message: InnerMessage, callback: SendCallback | None, sequence_id: int) -> Self:
@@ -148,9 +140,9 @@ class Batch:
     def close(self) -> None:
         """Split the items into columns; no message joins after this."""
         if self.items and not self.count:
-            self.contents, self.callbacks, self.ids, fields, keys = self.items.columns()
+            self.contents, self.callbacks, self.ids, fields, self.all_keys = self.items.columns()
             self.fields = fields if any(fields) else ()
-            self.keys = keys[0]
+            self.keys = self.all_keys[0]
             self.count = len(self.contents)
 
     def payload(self) -> bytes:
@@ -164,21 +156,21 @@ class Batch:
 
     def halves(self) -> list[Batch]:
         """Return the first and the second half of a batch of at least two messages."""
-        parts = (slice(None, self.count // 2), slice(self.count // 2, None))
-        if self.outcome is not None:
-            columns = self.fields, self.all_keys
-            return [
-                Batch.of(self.contents[part], self.outcome, self.ids[part], *(column[part] for column in columns))
-                for part in parts
-            ]
-        rows = list(zip(*self.items.columns(), strict=True))
-        return [Batch.joined(rows[part]) for part in parts]
+        return [
+            Batch.of(
+                self.contents[part],
+                self.outcome,
+                self.ids[part],
+                self.fields[part],
+                self.all_keys[part],
+                self.callbacks[part],
+            )
+            for part in (slice(None, self.count // 2), slice(self.count // 2, None))
+        ]
 
 
 class BatchGroup(GroupBase):
     """The open batches of a producer: one, or one for each key, with limits for all of them as in the C++ client."""
-
-    __slots__ = ("_by_key", "_most", "batches", "closed", "in_flight", "sealed")
 
     def __init__(self, bounds: Bounds, *, by_key: bool) -> None:
         self._by_key = by_key

@@ -18,8 +18,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from itertools import takewhile, tee
-from operator import itemgetter
+from itertools import takewhile
 from pathlib import Path
 from threading import get_ident
 from traceback import walk_stack
@@ -44,7 +43,7 @@ from pulsar_ext.schema.key_value import KeyValueSchema
 from .batch import Batch, BatchingConfig, are_plain
 from .core import joining
 from .dispatch import Dispatcher
-from .options import Columns, Options, SequenceCounter, is_single_entry, key_of, named_options, parts_of, rows_of
+from .options import Columns, Options, SequenceCounter, is_single_entry, key_of, named_options, parts_of
 from .outcome import BulkOutcome, OutcomeWaiter, SentMany
 from .sender import Sender, WrappingSender, check_callback, close_quietly, post_each
 
@@ -233,7 +232,6 @@ class BatchingSender(Dispatcher):
         patient: bool,
         written: tuple[bytes, bytes, bytes],
     ) -> None:
-        """Add an encoded message to its batch."""
         if self.pending.has_room() or self.make_room(callback, patient=patient):
             sequence_id = self.admit(given, callback)
             if sequence_id is not None:
@@ -241,7 +239,6 @@ class BatchingSender(Dispatcher):
                 self.join(key_of(options), (data, callback, sequence_id, fields, keys))
 
     def _post_alone(self, content: object, callback: SendCallback | None, options: Options, patient: bool) -> None:
-        """Push a message as a single entry."""
         given = options.get("sequence_id")
         if self.pending.has_room() or self.make_room(callback, patient=patient):
             upcoming = self.counter.upcoming if given is None else given
@@ -429,16 +426,6 @@ class SeparatedSender(WrappingSender):
         """Send one message of `send_many`."""
         payload, options = self._with_key(content, options)
         self._sender.post(payload, callback, options)
-
-    def send_many(self, contents: Iterable[object], columns: Columns, *, flush: bool) -> SentMany:
-        """Send many messages; with `flush`, wait until all of them are persisted."""
-        names = (*columns, "partition_key")
-        keyed = (self._with_key(content, options) for content, options in rows_of(contents, columns))
-        payloads, *rows = tee(keyed, 1 + len(names))
-        options: Columns = {
-            name: map(itemgetter(name), map(itemgetter(1), row)) for name, row in zip(names, rows, strict=True)
-        }
-        return self._sender.send_many(map(itemgetter(0), payloads), options, flush=flush)
 
     def _with_key(self, content: object, options: Options) -> tuple[object, Options]:
         """Return the payload of a key-value message, None for a None value as in Java's client, and the options."""

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from pulsar_ext._native import core
 from pulsar_ext._native.messages import InnerMessage, batch_message
 from pulsar_ext._native.results import Result
-from pulsar_ext._runtime.callbacks import SendCallback
+from pulsar_ext._runtime.callbacks import SendCallback, call_back
 from pulsar_ext._wire.batch_payload import batch_parts, whole_batch
-from pulsar_ext.ids.message_id import ids_in_batch
+from pulsar_ext.ids.message_id import id_in_batch
 
 Item = tuple[bytes, SendCallback | None, int, bytes, bytes]
 """A message in an open batch: payload, callback, sequence id, and what `option_fields` and `key_fields` wrote."""
@@ -20,11 +20,6 @@ Columns = tuple[Sequence[bytes], Sequence[SendCallback | None], Sequence[int], S
 
 
 _log = logging.getLogger("pulsar_ext")
-
-
-def _log_raised(error: BaseException) -> None:
-    """Log what a send callback raised: nothing may reach the C++ client."""
-    _log.error("A send callback raised", exc_info=error)
 
 
 if TYPE_CHECKING or not core.IS_USED:
@@ -49,13 +44,9 @@ if TYPE_CHECKING or not core.IS_USED:
         callbacks: Sequence[SendCallback | None], result: Result, ledger: int, entry: int, partition: int, /
     ) -> None:
         """Call the callbacks of a batch with their result and ids; log what one raises."""
-        ids = ids_in_batch((ledger, entry, partition), len(callbacks))
-        for callback, message_id in zip(callbacks, ids, strict=True):
+        for index, callback in enumerate(callbacks):
             if callback is not None:
-                try:
-                    callback(result, message_id)
-                except BaseException as error:  # noqa: BLE001  # nothing may reach the C++ client
-                    _log_raised(error)
+                call_back(callback, result, id_in_batch((ledger, entry, partition, index), len(callbacks)))
 
     def joining(send_async: Callable[..., None], _sender: object, _sequence: object, /) -> Callable[..., None]:
         """Return a sender's `send_async`, for which plain messages join the open batch in C++."""
@@ -63,4 +54,5 @@ if TYPE_CHECKING or not core.IS_USED:
 
 else:
     Items, batch_payload, entry_message = core.Items, core.batch_payload, core.batch_message
-    joining, deliver = core.joiner, partial(core.deliver, _log_raised)
+    joining = core.joiner
+    deliver = partial(core.deliver, lambda error: _log.error("A send callback raised", exc_info=error))

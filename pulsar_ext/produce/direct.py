@@ -14,8 +14,10 @@ be on the topic twice if its receipt was lost.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
 from threading import get_ident
@@ -24,7 +26,7 @@ from typing import Any, Final
 import pulsar
 
 from pulsar_ext._native import threads
-from pulsar_ext._native.answer import Answer
+from pulsar_ext._native.answer import Answer, answered_within
 from pulsar_ext._native.fork import closed, refuse_after_fork
 from pulsar_ext._native.handles import ProducerHandle, build_plain
 from pulsar_ext._native.locks import OwnedLock
@@ -44,6 +46,7 @@ from .options import Columns, Options, SendTiming, SequenceCounter, named_option
 from .outcome import BulkOutcome, OutcomeWaiter, PendingMessages, SentMany
 from .sender import HandleSender, check_callback, post_each
 
+_CLOSED: Final = pulsar.Result.AlreadyClosed
 _NO_CALLBACK: Any = None
 """Accepted by the binding in place of any callback."""
 _POLL_SECONDS = 0.001
@@ -52,8 +55,26 @@ _LEAVING_SECONDS = 0.05
 _ENTERING_SECONDS = 5.0
 """Maximum wait for threads inside the C++ producer that do not wait for an outcome."""
 
+_NO_ID: Final = InnerMessageId(-1, -1, -1, -1)
+
 _unflushed: set[DirectSender] = set()
 """Senders with unflushed messages, kept alive: the messages would be lost with a collected sender."""
+
+
+class _WithPermits(dict[int, SendCallback | None]):
+    """Callbacks of messages within a limit: removing one releases its permit."""
+
+    def __init__(self, limit: PendingMessages) -> None:
+        super().__init__()
+        self._limit = limit
+
+    def pop(self, number: int, default: object = None) -> Any:
+        """Remove and return the callback of a message, and release its permit; return the default if it is missing."""
+        callback = super().pop(number, self)
+        if callback is self:
+            return default
+        self._limit.release(1)
+        return callback
 
 
 class DirectSender(HandleSender):
@@ -87,8 +108,10 @@ class DirectSender(HandleSender):
         self._waiting: list[int] = []
         self._flushing: list[int] = []
         self._flush_lock = OwnedLock()
-        self._unanswered: dict[Callable[[Result, InnerMessageId], None], None] = {}
-        """The callbacks of messages within the limit: at its close the C++ client loses some that are in flight."""
+        self._unanswered: dict[int, SendCallback | None] = {} if limit is None else _WithPermits(limit)
+        """The callbacks of messages without an outcome, by number."""
+        self._numbers = itertools.count()
+        self._report = context.callbacks.reporter(self._unanswered, plain_from_inner, self._inside)
         refuse_after_fork(self, "Producer")
         context.senders.add(self)
 
@@ -102,17 +125,17 @@ class DirectSender(HandleSender):
         self._waiting.append(thread)
         try:
             if self.closed:
-                raise_result(pulsar.Result.AlreadyClosed)
+                raise_result(_CLOSED)
             if self._timeout_unwatched:
                 self._watch_timeout()
             if limit is None:
                 return plain_from_inner(self.handle.inner.send(message))
             waiter: OutcomeWaiter[MessageId] = OutcomeWaiter()
-            self._send_within(limit, message, self.context.callbacks.guarded(waiter, plain_from_inner, self._inside))
+            self._send_within(limit, message, waiter)
             return waiter.wait(None)
         except pulsar.Interrupted:
             if self.closed:  # closed while it waited for room
-                raise_result(pulsar.Result.AlreadyClosed)
+                raise_result(_CLOSED)
             raise
         finally:
             self._waiting.remove(thread)
@@ -124,59 +147,52 @@ class DirectSender(HandleSender):
         if self._mixed_keys is not None:
             self._mixed_keys = self._mixed_keys.check(named_options(args, kwargs), self)
         message = self.handle.build(content, *args, **kwargs)
-        guarded = _NO_CALLBACK
-        if callback is not None:
-            guarded = self.context.callbacks.guarded(callback, plain_from_inner, self._inside)
         if not self._unflushed:
-            self._unflushed = True
-            _unflushed.add(self)
-            if self.closed:  # a closed sender would stay in the set forever, with its client
-                _unflushed.discard(self)
+            self._keep_alive()
         thread = get_ident()
         self._inside.append(thread)
         try:
             if not self.closed:
                 if self._timeout_unwatched:
                     self._watch_timeout()
-                if self._limit is None:
-                    self.handle.inner.send_async(message, guarded)
+                if self._limit is not None:
+                    self._send_within(self._limit, message, callback)
+                elif callback is None:
+                    self.handle.inner.send_async(message, _NO_CALLBACK)
                 else:
-                    self._send_within(self._limit, message, guarded)
-                if self.closed:
-                    self._fail_stranded()
+                    number = next(self._numbers)
+                    self._unanswered[number] = callback
+                    try:
+                        self.handle.inner.send_async(message, partial(self._report, number))
+                    except pulsar.PulsarException:  # a forked child process, or the end of the program
+                        self._unanswered.pop(number, None)
+                        raise
+                if self._finished:
+                    self._fail_unanswered()
                 return
         finally:
             self._inside.remove(thread)
         if callback is not None:
-            call_back(callback, pulsar.Result.AlreadyClosed, MessageId())
+            call_back(callback, _CLOSED, MessageId())
 
-    def _send_within(
-        self,
-        limit: PendingMessages,
-        message: InnerMessage,
-        guarded: Callable[[Result, InnerMessageId], None] | None,
-    ) -> None:
+    def _keep_alive(self) -> None:
+        """Keep a reference until the next flush."""
+        self._unflushed = True
+        _unflushed.add(self)
+        if self.closed:  # a closed sender would stay in the set forever, with its client
+            _unflushed.discard(self)
+
+    def _send_within(self, limit: PendingMessages, message: InnerMessage, callback: SendCallback | None) -> None:
         """Send within a limit, without waiting for the outcome."""
-        entered = False
-        pushed: list[None] = []
-        unanswered = self._unanswered
-
-        def done(result: Result, inner: InnerMessageId) -> None:
-            if unanswered.pop(done, limit) is None:
-                limit.release(1)
-                if guarded is not None:
-                    guarded(result, inner)
-
+        number, pushed = next(self._numbers), deque[None]()
         try:
             limit.enter(partial(self.context.callbacks.raise_inside, "send_async with a full queue"))
-            entered = True
-            unanswered[done] = None
-            # `map` runs in C: after a Ctrl-C, `pushed` shows whether the call was made, in which case `done` releases.
-            pushed.extend(map(self.handle.inner.send_async, (message,), (done,)))
+            self._unanswered[number] = callback
+            # `map` runs in C: after a Ctrl-C, `pushed` shows whether the call was made, which is answered then.
+            pushed.extend(map(self.handle.inner.send_async, (message,), (partial(self._report, number),)))
         except BaseException:
-            if entered and not pushed:
-                unanswered.pop(done, None)
-                limit.release(1)
+            if not pushed:
+                self._unanswered.pop(number, None)
             raise
 
     def post(self, content: object, callback: SendCallback, options: Options) -> None:
@@ -199,7 +215,7 @@ class DirectSender(HandleSender):
     def send_many(self, contents: Iterable[object], columns: Columns, *, flush: bool) -> SentMany:
         """Send many messages one by one; with `flush`, wait until all of them are persisted."""
         if self.closed:
-            raise_result(pulsar.Result.AlreadyClosed)
+            raise_result(_CLOSED)
         outcome = BulkOutcome()
         return outcome.sent(post_each(self, contents, columns, outcome), wait=flush)
 
@@ -232,7 +248,7 @@ class DirectSender(HandleSender):
         try:
             with self._flush_lock:  # if two native flushes to partitions begin together, one may never be answered
                 if self.closed:
-                    raise_result(pulsar.Result.AlreadyClosed)
+                    raise_result(_CLOSED)
                 if self._limit is None:
                     self.handle.inner.flush()
                 elif error := self._flush_until(lambda: self._finished):
@@ -240,7 +256,7 @@ class DirectSender(HandleSender):
         finally:
             self._flushing.remove(thread)
         if self._finished:  # on a partitioned topic, the native flush then returns the result of any partition
-            raise_result(pulsar.Result.AlreadyClosed)
+            raise_result(_CLOSED)
         if not self._unflushed:
             _unflushed.discard(self)
 
@@ -270,37 +286,35 @@ class DirectSender(HandleSender):
     def conclude(self, deadline: float) -> None:
         """Wait for threads to return from the C++ producer, until `deadline`, a monotonic time in seconds."""
         self._release_waiters()
-        self._await_others(deadline, self._inside, self._waiting, unless=self._fail_stranded)
+        while self._has_others(self._inside, self._waiting) and time.monotonic() < deadline:
+            # A thread that waits for room there may get it from a message that the close fails; then only another close
+            # fails its own message.
+            with contextlib.suppress(pulsar.PulsarException):
+                self.handle.inner.close_async(_NO_CALLBACK)
+            threads.sleep(_POLL_SECONDS)
         self._finished = True
-        for done in list(self._unanswered):
-            done(pulsar.Result.AlreadyClosed, InnerMessageId(-1, -1, -1, -1))
+        self._fail_unanswered()
 
-    def _fail_stranded(self) -> None:
-        """Fail messages that entered the C++ producer while it closed, by closing it again.
-
-        A thread that waits for room there may get it from a message that the close fails; its own message is then never
-        failed.
-        """
-        with contextlib.suppress(pulsar.PulsarException):
-            self.handle.inner.close_async(_NO_CALLBACK)
+    def _fail_unanswered(self) -> None:
+        """Report messages whose outcomes the C++ client has lost: when it closes, it loses some of partitions."""
+        for number in list(self._unanswered):
+            self._report(number, _CLOSED, _NO_ID)
 
     @staticmethod
-    def _await_others(deadline: float, *inside: list[int], unless: Callable[[], object]) -> None:
-        """Wait until no other thread is in these lists, until `deadline`, or until `unless` returns true."""
+    def _has_others(*inside: list[int]) -> bool:
+        """Return whether another thread than this one is in these lists."""
         thread = get_ident()
-        while any(other != thread for each in inside for other in list(each)):
-            if time.monotonic() >= deadline or unless():
-                return
-            threads.sleep(_POLL_SECONDS)
+        return any(other != thread for each in inside for other in list(each))
 
     def _await_threads(self, deadline: float, *inside: list[int]) -> None:
         """Wait for threads to return from the C++ producer while connected: a close loses what enters during it."""
-        self._await_others(deadline, *inside, unless=lambda: not self.is_connected())
+        seconds = deadline - time.monotonic()
+        answered_within(seconds, lambda: self._has_others(*inside) and self.is_connected())
 
     def _await_entered(self) -> None:
         """Wait for sending threads: on a partitioned topic nothing else fails messages that enter during a close."""
         seconds = _LEAVING_SECONDS if self._may_block_inside else _ENTERING_SECONDS
-        self._await_others(time.monotonic() + seconds, self._inside, unless=lambda: False)
+        answered_within(seconds, lambda: self._has_others(self._inside))
 
     def _flush_until(self, is_over: Callable[[], bool]) -> pulsar.PulsarException | None:
         """Flush until `is_over`, and return the error: the native flush waits forever for an outcome that is lost."""
@@ -347,7 +361,7 @@ class DirectSender(HandleSender):
             self._limit.bar()
 
 
-_CLOSED, _TIMEOUT, _TOO_BIG = pulsar.Result.AlreadyClosed, pulsar.Result.Timeout, pulsar.Result.MessageTooBig
+_TIMEOUT, _TOO_BIG = pulsar.Result.Timeout, pulsar.Result.MessageTooBig
 _NAME_IN_USE = (pulsar.ProducerBusy, pulsar.ProducerFenced)
 """Errors of an opening while the broker still counts the lost connection, or another producer was first."""
 _RESEND_POLL_SECONDS: Final = 0.005

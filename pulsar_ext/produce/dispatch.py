@@ -223,7 +223,6 @@ class Dispatcher(Exclusive, HandleSender):
                 self._groups += (group,)
 
     def _push_groups(self) -> None:
-        """Push the closed groups, in order."""
         if self._pushing:
             return  # in a signal handler: the interrupted push continues with this group
         self._pushing = True
@@ -410,7 +409,6 @@ class Dispatcher(Exclusive, HandleSender):
         self.finished = True
 
     def _all_completed(self) -> bool:
-        """Return whether every message has its outcome."""
         return self.pending.completed >= self.pending.accepted
 
     def forget(self) -> None:

@@ -121,8 +121,6 @@ def _take(source: Iterator[T], most: int, into: list[T]) -> Exception | None:
 class SequenceCounter(SequenceBase):
     """Sequence ids of a producer without deduplication; automatic ids continue after the highest explicit one."""
 
-    __slots__ = ()
-
     def __init__(self, last: int) -> None:
         self.last = last
         """The highest id of a message, pushed or in an open batch."""

@@ -83,25 +83,13 @@ class HandleSender:
     """A sender with one C++ producer."""
 
     def __init__(self, handle: ProducerHandle, context: ClientContext) -> None:
-        self.handle = handle
-        self.context = context
+        self.handle, self.context = handle, context
+        self.topic, self.producer_name, self.is_connected = handle.topic, handle.producer_name, handle.is_connected
 
     @property
     def inner(self) -> InnerProducer:
         """The C++ producer."""
         return self.handle.inner
-
-    def topic(self) -> str:
-        """Return the topic's name."""
-        return self.handle.topic()
-
-    def producer_name(self) -> str:
-        """Return the producer's name."""
-        return self.handle.producer_name()
-
-    def is_connected(self) -> bool:
-        """Return whether the producer is connected to a broker."""
-        return self.handle.is_connected()
 
     def last_sequence_id(self) -> int:
         """Return the last persisted sequence id, as the official client does."""
@@ -144,5 +132,13 @@ class WrappingSender:
         self.context, self.many_in_flight = sender.context, sender.many_in_flight
 
     def __getattr__(self, name: str) -> Any:
-        """Return the wrapped sender's attribute."""
         return getattr(self._sender, name)
+
+    def send_many(self, contents: Iterable[object], columns: Columns, *, flush: bool) -> SentMany:
+        """Send many messages one by one, and with `flush` wait until all of them are persisted."""
+        self._sender.send_many((), {}, flush=False)  # raises if it is unsupported
+        outcome = BulkOutcome()
+        count = post_each(self, contents, columns, outcome)
+        if flush:
+            self._sender.send_many((), {}, flush=True)  # a flush() would raise, and so forget, errors of other messages
+        return outcome.sent(count, wait=flush)

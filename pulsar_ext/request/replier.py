@@ -137,13 +137,14 @@ class ReplyProducers:
         return known is not None and not known[0].sender.closed
 
     def close(self) -> None:
-        """Close all producers, including those that are being opened."""
+        """Close all producers, including those that are being opened; then raise an error of one, if any."""
         with self._lock:
             self._is_closed = True
             producers = [producer for producer, _ in self._known.values()]
             self._known.clear()
-        for one in producers:
-            one.close()
+        with contextlib.ExitStack() as closing:
+            for one in producers:
+                closing.callback(one.close)
 
 
 def _close(producer: Producer) -> None:

@@ -327,7 +327,11 @@ def test_batch_groups_respect_both_limits(sizes, most, most_bytes):
 
 def test_split_batch_keeps_each_messages_data():
     """Payloads, callbacks, ids, options and entry keys stay with their messages."""
-    one, two = Batch.joined((b"%d" % n, n, n + 10, b"f%d" % n, b"k%d" % n) for n in range(5)).halves()
+    batch = Batch()
+    for n in range(5):
+        batch.items.append((b"%d" % n, n, n + 10, b"f%d" % n, b"k%d" % n))
+    batch.close()
+    one, two = batch.halves()
     assert (one.contents, one.callbacks, one.ids, one.fields, one.keys, one.count) == (
         *((b"0", b"1"), (0, 1), (10, 11), (b"f0", b"f1")),
         *(b"k0", 2),

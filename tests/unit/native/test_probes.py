@@ -12,11 +12,11 @@ import pulsar.schema
 import pytest
 
 import pulsar_ext
+from pulsar_ext import _native as probes
 from pulsar_ext._native import (
     c_api,
     consumer_settings,
     messages,
-    probes,
     replicated,
     schemas,
 )

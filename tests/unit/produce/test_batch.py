@@ -44,11 +44,11 @@ def test_batch_carries_highest_id_and_splits_in_halves(ids, bulk, with_fields):
     """A batch carries its highest id or an explicit one; its halves have its messages, in order."""
     contents, fields = [bytes([one]) for one in ids], [b"f" if with_fields else b"" for _ in ids]
     outcome = BulkOutcome()
+    written = fields if with_fields and not bulk else []
     if bulk:
         batch = Batch.of(contents, outcome, ids)
     else:
-        batch = Batch.joined((one, None, *each, b"k") for one, *each in zip(contents, ids, fields, strict=True))
-    written = fields if with_fields and not bulk else []
+        batch = Batch.of(contents, None, ids, written, [b"k"] * len(ids), [None] * len(ids))
     keys = b"" if bulk else b"k"
     batch.entry_property = b"n"
     assert list(batch.fields) == written

@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 
 import pulsar
+import pytest
 
 from pulsar_ext.request.replier import ReplyProducers
 
@@ -35,3 +36,15 @@ def test_idle_producers_are_closed_outside_of_sends(caplog):
     assert len(caplog.records) == 2
     assert not producers.has_idle
     assert producers.knows("a")
+
+
+def test_close_closes_each_producer_and_raises():
+    """A close that fails for one producer closes the others too, and raises."""
+    closed = []
+    producers = ReplyProducers(lambda topic: _Producer(topic, closed))
+    for topic in "abc":
+        producers.producer(topic)
+    with pytest.raises(pulsar.Timeout):
+        producers.close()
+    assert sorted(closed) == ["a", "b", "c"]
+    producers.close()

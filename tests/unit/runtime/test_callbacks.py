@@ -39,7 +39,7 @@ def test_nested_callback_keeps_the_thread_tracked():
 
     def outer():
         guard.run(lambda: None)
-        guard.guarded(lambda *_: None, lambda inner: inner, ())(None, None)
+        guard.reporter({7: lambda *_: None}, lambda inner: inner, ())(7, None, None)
         with pytest.raises(InvalidUse):
             guard.raise_inside("flush")
 
@@ -49,7 +49,7 @@ def test_nested_callback_keeps_the_thread_tracked():
 def test_raising_callback_is_logged_and_untracked(caplog):
     """An exception of a callback is logged, and does not reach the C++ client."""
     guard = CallbackGuard()
-    guard.guarded(lambda *_: 1 / 0, lambda inner: inner, ())("Ok", None)
+    guard.reporter({7: lambda *_: 1 / 0}, lambda inner: inner, ())(7, "Ok", None)
     guard.raise_inside("send")
     assert "the result of its message was Ok" in caplog.text
 
@@ -62,5 +62,5 @@ def test_callback_of_a_rejected_message_may_wait():
         guard.raise_inside("send")
         results.append((result, message_id))
 
-    guard.guarded(callback, str, [threading.get_ident()])("AlreadyClosed", 7)
+    guard.reporter({0: callback}, str, [threading.get_ident()])(0, "AlreadyClosed", 7)
     assert results == [("AlreadyClosed", "7")]

@@ -46,9 +46,8 @@ def fields_of(row):
 
 def plain_batch(rows, ids):
     """Return a batch of messages that are written one by one."""
-    return Batch.joined(
-        (row["content"] or b"", None, number, fields_of(row), key_fields(row))
-        for row, number in zip(rows, ids, strict=True)
+    return Batch.of(
+        [row["content"] or b"" for row in rows], None, ids, [*map(fields_of, rows)], [*map(key_fields, rows)]
     )
 
 
