@@ -238,7 +238,7 @@ def pipeline(
             master, config = stack.enter_context(_own_cluster(directory))
             note(f"cluster: {master} with two workers")
         spark = stack.enter_context(_session(master, config))
-        from pulsar_ext.spark.jobs.archive import run_pipeline  # noqa: PLC0415  # needs Spark
+        from pulsar_ext.spark.jobs import run_pipeline  # noqa: PLC0415  # needs Spark
 
         note(f"broker: {broker.describe()}")
         counts = run_pipeline(spark, broker.service_url, broker.admin_url, directory, messages)
