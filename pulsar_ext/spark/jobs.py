@@ -50,7 +50,7 @@ with MissingExtra.named("spark", "pulsar_ext.spark.jobs"):
 
     from .connection import admin_of
     from .options import READ, parse_options
-    from .planning import stats_of, topics_of
+    from .planning import stats_of
     from .schema import COLUMNS
 
 __all__ = [
@@ -277,7 +277,7 @@ def audit(spark: SparkSession, options: Mapping[str, str]) -> list[TopicAudit]:
         gaps = _found(_sequence_gaps(frame))
         admin = admin_of(settings)
         found = []
-        for topic, stats in stats_of(admin, topics_of(admin, settings)).items():
+        for topic, stats in stats_of(settings).items():
             ledgers = Ledgers(stats.ledger_sizes())
             incomplete, gone = _unread(admin, topic, ledgers, frame.where(functions.col("__topic") == topic))
             by_rows = duplicates[topic], mixed[topic], gaps[topic]

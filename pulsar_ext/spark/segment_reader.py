@@ -493,10 +493,10 @@ class SplitReader(metaclass=Shipped):
         self._schema = schema
         self._ranges: KeyHashRanges | None = settings["keyHashRanges"] or settings["keys"]
         """Slots to read; None means all."""
+        self._tasks: int | None = settings["minPartitions"]
 
-    def _plan(self, segments: Sequence[Segment], least_tasks: int | None) -> list[InputPartition]:
-        splits = plan_splits(segments, self._settings["splitBy"], least_tasks, self._ranges)
-        return [PulsarPartition(split) for split in splits]
+    def _plan(self, segments: Sequence[Segment]) -> list[InputPartition]:
+        return [*map(PulsarPartition, plan_splits(segments, self._settings["splitBy"], self._tasks, self._ranges))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read the rows of one task."""

@@ -150,18 +150,18 @@ class PulsarStreamReader(SplitReader, DataSourceStreamReader, SupportsTriggerAva
 
     def initialOffset(self) -> dict[str, object]:  # noqa: N802  # Spark's name, here and below
         """Return the offsets at which a new query begins, or those of the cursors of its `predefinedSubscription`."""
-        admin, settings = admin_of(self._settings), self._settings
+        settings = self._settings
         name = settings["predefinedSubscription"]
         offsets: dict[str, Offset] = {}
-        topics = topics_of(admin, settings)
+        topics = topics_of(settings)
         check_topics_of_offsets(settings, topics)
-        stats = stats_of(admin, topics)
+        stats = stats_of(settings, topics)
         for topic, known in stats.items():
             cursor = known.cursors.get(name) if name is not None else None
             if cursor is not None:  # so a first batch that crashed before Spark logged it begins there again
                 offsets[topic] = Offset.at(cursor.mark_delete_position)
             else:
-                offsets[topic] = begin_of(admin, settings, state_of(settings, topic, known, admin), "latest")
+                offsets[topic] = begin_of(settings, state_of(settings, topic, known), "latest")
         found = StreamOffset(name or f"{settings['subscriptionPrefix']}-{uuid.uuid4().hex[:12]}", offsets, offsets)
         if name is not None:
             self._follow(found, stats)
@@ -179,12 +179,11 @@ class PulsarStreamReader(SplitReader, DataSourceStreamReader, SupportsTriggerAva
 
     def latestOffset(self, start: dict[str, object], limit: ReadLimit) -> dict[str, object]:  # noqa: N802
         """Return the offsets at which the next batch ends, and acknowledge up to `start`, which is committed by now."""
-        admin, settings = admin_of(self._settings), self._settings
-        started = StreamOffset.from_json(start)
+        settings, started = self._settings, StreamOffset.from_json(start)
         self._check_subscription(started)
-        stats = stats_of(admin, topics_of(admin, settings))
+        stats = stats_of(settings)
         begin = {topic: started.topics.get(topic, BEGINNING) for topic in stats}
-        states = [state_of(settings, topic, found, admin) for topic, found in stats.items()]
+        states = [state_of(settings, topic, found) for topic, found in stats.items()]
         cursors = {topic: found.cursors.get(started.subscription) for topic, found in stats.items()}
         # Before the subscription is created again or moved: after that, its cursor would hide the loss.
         report_data_loss(settings, *(find_loss(state, begin[state.topic], cursors[state.topic]) for state in states))
@@ -200,12 +199,11 @@ class PulsarStreamReader(SplitReader, DataSourceStreamReader, SupportsTriggerAva
 
     def reportLatestOffset(self) -> dict[str, object] | None:  # noqa: N802
         """Return the ends of the topics, and the number of entries in the backlog of the query's subscription."""
-        admin = admin_of(self._settings)
         ends: dict[str, Offset] = {}
         backlog = 0
         name = None if self._subscription is None else self._subscription.name
-        for topic, stats in stats_of(admin, topics_of(admin, self._settings)).items():
-            state = state_of(self._settings, topic, stats, admin)
+        for topic, stats in stats_of(self._settings).items():
+            state = state_of(self._settings, topic, stats)
             ends[topic] = state.end
             cursor = stats.cursors.get(name or "")
             if cursor is not None and state.ledgers.last is not None:
@@ -214,21 +212,18 @@ class PulsarStreamReader(SplitReader, DataSourceStreamReader, SupportsTriggerAva
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Record the current ends of the topics, at which a query with this trigger ends."""
-        admin = admin_of(self._settings)
-        stats = stats_of(admin, topics_of(admin, self._settings))
-        self._target = {topic: state_of(self._settings, topic, one, admin).end for topic, one in stats.items()}
+        stats = stats_of(self._settings)
+        self._target = {topic: state_of(self._settings, topic, one).end for topic, one in stats.items()}
 
     def partitions(self, start: dict[str, object], end: dict[str, object]) -> Sequence[InputPartition]:
         """Plan the tasks of a batch; equal offsets yield equal tasks while no entry is trimmed."""
-        admin, settings = admin_of(self._settings), self._settings
         until = StreamOffset.from_json(end)
         begins = until.begins(StreamOffset.from_json(start))
-        segments = []
-        for topic, offset in until.topics.items():
-            begin = begins.get(topic, BEGINNING)
-            segment = planned_segment(admin, settings, topic, (begin, offset), until.subscription)
-            segments += [] if segment is None else [segment]
-        return self._plan(segments, settings["minPartitions"])
+        planned = (
+            planned_segment(self._settings, topic, begins.get(topic, BEGINNING), offset, until.subscription)
+            for topic, offset in until.topics.items()
+        )
+        return self._plan([one for one in planned if one is not None])
 
     def commit(self, end: dict[str, object]) -> None:
         """Acknowledge a batch that is committed."""

@@ -270,7 +270,7 @@ def _registered(settings: Settings, part: SchemaPart, kind: str) -> str:
     """Fetch the schema of the topics from the broker."""
     admin = admin_of(settings)
     found: dict[str, str] = {}
-    for topic in dict.fromkeys(str(TopicName.parse(name).parent) for name in topics_of(admin, settings)):
+    for topic in dict.fromkeys(str(TopicName.parse(name).parent) for name in topics_of(settings)):
         try:
             its_kind, definition = _definition_of(admin.schema(topic), part)
         except AdminNotFound:
