@@ -90,7 +90,7 @@ if _TYPE_CHECKING:  # the names in _HOMES for type checkers and the reference
         Message as Message,
         MessageBatch as MessageBatch,
     )
-    from .process.actions import (
+    from .process import (
         Acknowledge as Acknowledge,
         DeadLetter as DeadLetter,
         ReconsumeLater as ReconsumeLater,
@@ -145,7 +145,7 @@ _HOMES = {
         "key_shared.reader_group": "RangeReader RangeReaderGroup",
         "look.survey": "MapLimits Survey TopicMap",
         "message": "Message MessageBatch",
-        "process.actions": "Acknowledge DeadLetter ReconsumeLater Redeliver",
+        "process": "Acknowledge DeadLetter ReconsumeLater Redeliver",
         "produce.router": "HashingScheme",
         "produce.batching": "MixedKeyBatchWarning",
         "produce.outcome": "DUPLICATE_MESSAGE SentMany",

@@ -24,7 +24,7 @@ from pulsar_ext.intercept.interfaces import ConsumerInterceptor, ProducerInterce
 from pulsar_ext.key_shared.hash_ranges import RangesLike
 from pulsar_ext.key_shared.hashing import KeyFormsMode
 from pulsar_ext.message import Message
-from pulsar_ext.process.actions import Action
+from pulsar_ext.process import Action
 from pulsar_ext.produce.router import HashingScheme
 from pulsar_ext.producer import Producer as BlockingProducer
 from pulsar_ext.redelivery.schedule import Backoff

@@ -18,16 +18,13 @@ from pulsar_ext._wire.message_id_data import has_first_chunk
 from pulsar_ext.ack.confirm import ScopeCore
 from pulsar_ext.consumer import Consumer as BlockingConsumer
 from pulsar_ext.message import Message
-from pulsar_ext.process.actions import Action, Redeliver
-from pulsar_ext.process.processing import Handling
+from pulsar_ext.process import REDELIVER, Action, Handling
 from pulsar_ext.schema.typed import T
 
 from ._executor import Executor, awaited, forwarded
 from ._processing import ProcessRun
 from ._receiving import AsyncSeeking, BlockingReceiver, complete
 from .errors import error_of, translating
-
-_REDELIVER = Redeliver()
 
 
 class Consumer(AsyncSeeking[T], AsyncConsumerHandle):
@@ -170,7 +167,7 @@ class Consumer(AsyncSeeking[T], AsyncConsumerHandle):
         handler: Callable[[Message[T]], object],
         *,
         concurrency: int = 100,
-        on_error: Action | Callable[[Message[T], Exception], object] = _REDELIVER,
+        on_error: Action | Callable[[Message[T], Exception], object] = REDELIVER,
         batch_timeout_ms: int = 10_000,
     ) -> None:
         """Call `handler` with every message, `concurrency` at a time, until processing ends.

@@ -51,7 +51,7 @@ from pulsar_ext.key_shared.hashing import KeyFormsMode
 from pulsar_ext.key_shared.reader_group import Filtering, RangeReaderGroup, open_group, open_range_reader
 from pulsar_ext.look.survey import Survey, survey
 from pulsar_ext.message import Message
-from pulsar_ext.process.actions import Action
+from pulsar_ext.process import Action
 from pulsar_ext.produce.router import HashingScheme
 from pulsar_ext.producer import Producer
 from pulsar_ext.reader import Reader

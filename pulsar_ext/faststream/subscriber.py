@@ -32,7 +32,7 @@ from pulsar_ext._native.results import POLL_MILLIS, raise_result
 from pulsar_ext.asyncio import Consumer
 from pulsar_ext.asyncio._processing import finish_batches
 from pulsar_ext.message import handled_in
-from pulsar_ext.process.processing import BegunBatches
+from pulsar_ext.process import BegunBatches
 
 from .config import PulsarBrokerConfig, PulsarSubscriberConfig, check_consumer_options
 from .message import PulsarMessage, PulsarParser, Raw, Rejection, each_of, redeliver

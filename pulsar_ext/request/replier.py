@@ -28,8 +28,7 @@ from pulsar_ext.errors import InvalidUse, PulsarExtError, RequestFailed
 from pulsar_ext.ids.message_id import MessageId
 from pulsar_ext.ids.topic_name import TopicName
 from pulsar_ext.message import Message
-from pulsar_ext.process.actions import Action, Redeliver, check_on_error
-from pulsar_ext.process.processing import Steps, drive
+from pulsar_ext.process import REDELIVER, Action, Steps, check_on_error, drive
 from pulsar_ext.producer import Producer
 
 from .envelope import Answer, in_same_namespace
@@ -209,7 +208,7 @@ class Replying:
         """Return the action for a request that could not be answered; the `on_error` of `process()`."""
         action = self.on_error
         if action is None or isinstance(error, NotSentError):
-            action = Redeliver()
+            action = REDELIVER
         elif callable(action):
             return action(message, error)
         _log.error("A request on %s could not be answered; %r", message.topic_name(), action, exc_info=error)
