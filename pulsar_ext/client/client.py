@@ -596,22 +596,8 @@ class Client(ClientHandle):
             InvalidUse: an argument is invalid; nothing was opened.
         """
         self.context.callbacks.raise_inside("requester")
-        requester = Requester(
-            self.context,
-            topic,
-            reply_topic=reply_topic,
-            subscription_name=subscription_name,
-            timeout_ms=timeout_ms,
-            schema=schema,
-            reply_schema=reply_schema,
-            producer_options=producer_options,
-        )
-        try:
-            return requester.open()
-        except BaseException:  # such as a Ctrl-C: the caller does not get the requester
-            with contextlib.suppress(pulsar.PulsarException):
-                requester.close()
-            raise
+        names = reply_topic, subscription_name
+        return Requester(self.context, topic, *names, timeout_ms, schema, reply_schema, producer_options).open()
 
     def replier(
         self,

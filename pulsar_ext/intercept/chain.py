@@ -152,13 +152,11 @@ class ConsumerChain(ReceiverChain[ConsumerInterceptor]):
     kind = ConsumerInterceptor
     change_of = staticmethod(attrgetter("before_consume"))
 
-    def acknowledged(self, consumer: object, message: object, error: BaseException | None) -> None:
-        """Call the interceptors after an acknowledgement by a message or an id."""
-        self.notify("on_acknowledge", consumer, _id_of(message), error)
-
-    def acknowledged_cumulatively(self, consumer: object, message: object, error: BaseException | None) -> None:
-        """Call the interceptors after a cumulative acknowledgement by a message or an id."""
-        self.notify("on_acknowledge_cumulative", consumer, _id_of(message), error)
+    def acknowledged(
+        self, consumer: object, message: object, error: BaseException | None, method: str = "on_acknowledge"
+    ) -> None:
+        """Call a method of the interceptors after an acknowledgement by a message or an id."""
+        self.notify(method, consumer, message.message_id() if isinstance(message, Message) else message, error)
 
     def dead_lettered(self, inner: InnerMessage) -> None:
         """Call the interceptors because a native message was acknowledged after it became a dead letter."""
@@ -198,10 +196,6 @@ def _call_logged(method: Callable[..., object], *args: object, default: object =
     except Exception:  # noqa: BLE001  # from the application's code
         _log.exception("An interceptor's %s raised%s", method.__qualname__, then)
         return default
-
-
-def _id_of(message: object) -> object:
-    return message.message_id() if isinstance(message, Message) else message
 
 
 _POLL_SECONDS = 60.0

@@ -93,7 +93,7 @@ class _Notifying(Consumer):
     chain: ConsumerChain
 
     def acknowledge(self, message: object) -> None:
-        self._acknowledge(super().acknowledge, self.chain.acknowledged, message)
+        self._acknowledge(super().acknowledge, "on_acknowledge", message)
 
     def acknowledge_many(self, messages: Iterable[object]) -> None:
         messages = list(messages)
@@ -112,22 +112,17 @@ class _Notifying(Consumer):
                 self.acknowledge(message)
 
     def acknowledge_cumulative(self, message: object) -> None:
-        self._acknowledge(super().acknowledge_cumulative, self.chain.acknowledged_cumulatively, message)
+        self._acknowledge(super().acknowledge_cumulative, "on_acknowledge_cumulative", message)
 
-    def _acknowledge(
-        self,
-        acknowledge: Callable[[object], None],
-        notify: Callable[[object, object, BaseException | None], None],
-        message: object,
-    ) -> None:
+    def _acknowledge(self, acknowledge: Callable[[object], None], method: str, message: object) -> None:
         if isinstance(message, InnerMessage | pulsar.Message) and type(message) is not self._message_class_:
             message = self._own(message)  # altered by an interceptor, or of another consumer
         try:
             acknowledge(message)
         except BaseException as error:
-            notify(self._as_shown, message, error)
+            self.chain.acknowledged(self._as_shown, message, error, method)
             raise
-        notify(self._as_shown, message, None)
+        self.chain.acknowledged(self._as_shown, message, None, method)
 
     @property
     def _as_shown(self) -> object:

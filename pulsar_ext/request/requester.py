@@ -176,7 +176,6 @@ class Requester(contextlib.AbstractContextManager["Requester"]):
         self,
         context: ClientContext,
         topic: str,
-        *,
         reply_topic: str | None,
         subscription_name: str | None,
         timeout_ms: int,
@@ -207,12 +206,17 @@ class Requester(contextlib.AbstractContextManager["Requester"]):
         self._producer: Producer | None = None
 
     def open(self) -> Self:
-        """Subscribe to the replies, and begin to receive them; after a Ctrl-C, `close()` closes what was opened."""
+        """Subscribe to the replies, and begin to receive them; if that fails, close what was opened."""
         opener = self._context.opener
-        self._consumer = opener.subscribe(**self._consumer_arguments)
-        self._producer = producer = opener.create_producer(**self._producer_arguments)
-        self._send_async = producer.send_async
-        threads.start(_read, self._consumer, self._correlations, name="pulsar-ext-replies")
+        try:
+            self._consumer = opener.subscribe(**self._consumer_arguments)
+            self._producer = producer = opener.create_producer(**self._producer_arguments)
+            self._send_async = producer.send_async
+            threads.start(_read, self._consumer, self._correlations, name="pulsar-ext-replies")
+        except BaseException:  # such as a Ctrl-C: the caller does not get the requester
+            with contextlib.suppress(pulsar.PulsarException):
+                self.close()
+            raise
         return self
 
     def request(self, content: object, *, timeout_ms: int | None = None, **options: object) -> Message:

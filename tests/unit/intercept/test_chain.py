@@ -129,7 +129,7 @@ def test_errors_of_notifications_are_logged(caplog):
     chain.close()
     consumers = ConsumerChain.of(PLAIN, [Raising()])
     consumers.acknowledged(None, "id", None)
-    consumers.acknowledged_cumulatively(None, "id", None)
+    consumers.acknowledged(None, "id", None, "on_acknowledge_cumulative")
     assert calls == [(b"2", b"m", "id", None), (b"2", "t", 3), (b"2", "closed")]
     assert [one.levelname for one in caplog.records] == ["ERROR"] * 5
 
