@@ -11,7 +11,6 @@ does not fit its column raises.
 from __future__ import annotations
 
 import base64
-import io
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -30,6 +29,7 @@ from pulsar_ext.admin import SchemaInfo
 from pulsar_ext.errors import AdminNotFound, InvalidUse, SchemaMismatch
 from pulsar_ext.ids.topic_name import TopicName
 from pulsar_ext.schema.avro_definition import shape_of_definition
+from pulsar_ext.schema.avro_schema import avro_reader
 from pulsar_ext.schema.json_schema import OFFICIAL_BEGINNING, parse_json
 from pulsar_ext.schema.key_value import key_bytes, parts_of, split_inline
 from pulsar_ext.schema.shapes import (
@@ -246,7 +246,7 @@ _LOGICAL: Final[Mapping[str, tuple[Callable[[], DataType], _Converter | None]]] 
 
 _PARTS: Final[tuple[SchemaPart, ...]] = ("value", "key")
 _PLAIN: Final = {"bytes": BinaryType(), "string": StringType()}
-_UNREADABLE = (ValueError, TypeError, AttributeError, EOFError, LookupError, StopIteration, RecursionError)
+_UNREADABLE = (ValueError, TypeError, AttributeError, LookupError, RecursionError, SchemaMismatch)
 """Errors raised by bytes that do not fit a schema."""
 
 
@@ -332,7 +332,7 @@ class PartDecoder:
             take, read = self._readings[key]
             taken = take(inner, payload)
             return None if taken is None else read(taken)
-        except (*_UNREADABLE, SchemaMismatch) as error:
+        except _UNREADABLE as error:
             raise InvalidUse(
                 f"The {self._part} of {inner.message_id()} on {block.topic} is not {self._kind} of this schema: "
                 f"{str(error).rstrip('.')}. Read it with {self._part}Format=bytes."
@@ -360,27 +360,20 @@ class PartDecoder:
 
     def _avro_reader(self, version: int, stored: Complex | None) -> Callable[[bytes], object]:
         """Return a decoder of Avro by the stored definition; without it, the user's schema is also the writer's."""
-        import fastavro  # noqa: PLC0415  # only for Avro
-        from fastavro.read import SchemaResolutionError  # noqa: PLC0415  # only for Avro
-
         schema = plain(self._schema)
         assert isinstance(schema, dict)  # noqa: S101  # a record, as `field_types` checked
         # To be read by a schema of another name, the written name must be an alias of it.
         aliases = {} if stored is None else {"aliases": [*schema.get("aliases", ()), stored["name"]]}
-        written = fastavro.parse_schema(schema if stored is None else plain(stored))
-        wanted = fastavro.parse_schema({**schema, **aliases})
+        decode = avro_reader(schema if stored is None else plain(stored), shape_of_definition({**schema, **aliases}))
 
         def read(data: bytes) -> object:
-            buffer = io.BytesIO(data)
             try:
-                found = fastavro.schemaless_reader(buffer, written, wanted)
-            except SchemaResolutionError:
-                raise ValueError(
-                    f"it was written with schema version {version}, which this schema cannot read"
-                ) from None
-            if left := len(data) - buffer.tell():
-                raise ValueError(f"{left} bytes follow the value")
-            return found
+                return decode(data)
+            except SchemaMismatch as error:
+                if not error.differences:
+                    raise
+                why = f"it was written with schema version {version}, which this schema cannot read"
+                raise ValueError(f"{why}: {'; '.join(error.differences)}") from None
 
         return read
 

@@ -91,7 +91,7 @@ def test_trailing_bytes_raise(broker, client, admin, topic):
     schema = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "string"}]}
     with client.create_producer(topic) as producer:
         producer.send(b"\x02xy")
-    with pytest.raises(InvalidUse, match="1 bytes follow the value"):
+    with pytest.raises(InvalidUse, match="1 bytes remain"):
         read(broker, topic, valueFormat="avro", valueSchema=json.dumps(schema), columns="value")
 
 
