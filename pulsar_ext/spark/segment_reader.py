@@ -28,7 +28,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 from pulsar_ext._native.results import UNREACHABLE
-from pulsar_ext.admin import EntryMetadata, InternalStats, LedgerInfo
+from pulsar_ext.admin import EntryMetadata, InternalStats
 from pulsar_ext.chunks.search import resolve_chunks
 from pulsar_ext.dedup.opening import is_shown_exactly
 from pulsar_ext.errors import AdminNotFound, IncompleteChunkedMessage, InvalidUse, MessageIdUnresolved, PulsarExtError
@@ -56,9 +56,7 @@ class _CompactedView:
         self._horizon = Position(-1, -1)
         self.outlives = segment.only_compacted > 0
         """True if entries of deleted ledgers may be delivered."""
-        self._ledger: LedgerInfo | None = None
-        if self.outlives:
-            self._ledger = self._query().compacted
+        self._ledger = self._query().compacted if self.outlives else None
         self._seen: set[tuple[int, int]] = set()
 
     def horizon(self, position: Position) -> Position:

@@ -47,7 +47,7 @@ from pulsar_ext.schema.key_value import with_length
 
 from .connection import admin_of, client_of, producer_keys, when_free
 from .errors import NotWritten
-from .options import Settings
+from .options import SINK, Settings
 from .schema import COLUMNS, WRITTEN
 from .shipping import Shipped
 
@@ -586,20 +586,29 @@ class _Writer(metaclass=Shipped):
         if self._settings["topic"] is None and "__topic" not in kinds:
             raise InvalidUse("No topic to write to: set option topic, or add a column __topic.")
 
-    def _publish(self, batches: Iterator[pa.RecordBatch], query: str | None, batch_id: int) -> Written:
-        context = TaskContext.get()
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        """Write one task's rows, in a streaming write those of one batch, and return when all are persisted."""
+        context, settings = TaskContext.get(), self._settings
         task = "0" if context is None else str(context.partitionId())
-        settings = self._settings
+        query, batch_id = None, 0
+        if settings.where == SINK:
+            query = None if context is None else context.getLocalProperty("sql.streaming.queryId")
+            batch = None if context is None else context.getLocalProperty("streaming.sql.batchId")
+            if query is None or batch is None:
+                raise InvalidUse(
+                    "This version of Spark does not pass query id and batch id to a streaming write, which needs them."
+                )
+            batch_id = int(batch)
         exactly = settings["guarantee"] == "exactly-once"
         prefix = "-".join(part for part in (settings["producerName"], query) if part) if exactly else None
         with TaskProducers(settings, prefix, batch_id << _ROW_BITS) as producers:
-            for batch in batches:
-                for group, rows in rows_by_group(batch, settings, task):
+            for rows_of_spark in iterator:
+                for group, rows in rows_by_group(rows_of_spark, settings, task):
                     producers.send(group, rows)
             sent, duplicates = producers.finish()
             return Written(sent, duplicates, producers.groups if exactly else ())
 
-    def _committed(self, messages: Sequence[WriterCommitMessage | None], prefix: str) -> None:
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int | None = None) -> None:  # noqa: N803  # Spark's name
         """Log the number of messages written; raise if two tasks wrote rows of one group, so that rows are missing."""
         found = [one for one in messages if isinstance(one, Written)]
         times = Counter(group for one in found for group in one.groups)
@@ -613,35 +622,13 @@ class _Writer(metaclass=Shipped):
                 "producerName or checkpoint."
             )
         count, known = sum(one.messages for one in found), sum(one.duplicates for one in found)
+        prefix = "" if batchId is None else f"batch {batchId}: "
         _log.info("%s%d messages written; %d more were on the topic already", prefix, count - known, known)
 
 
 class PulsarWriter(_Writer, DataSourceArrowWriter):
     """Batch write."""
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        """Write one task's rows, and return when all are persisted."""
-        return self._publish(iterator, None, 0)
-
-    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Log the number of messages written."""
-        self._committed(messages, "")
-
 
 class PulsarStreamWriter(_Writer, DataSourceStreamArrowWriter):
     """Streaming write."""
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        """Write one task's rows of one batch, and return when all are persisted."""
-        context = TaskContext.get()
-        query = None if context is None else context.getLocalProperty("sql.streaming.queryId")
-        batch = None if context is None else context.getLocalProperty("streaming.sql.batchId")
-        if query is None or batch is None:
-            raise InvalidUse(
-                "This version of Spark does not pass query id and batch id to a streaming write, which needs them."
-            )
-        return self._publish(iterator, query, int(batch))
-
-    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
-        """Log the number of messages written."""
-        self._committed(messages, f"batch {batchId}: ")

@@ -81,5 +81,7 @@ def test_value_of_another_type_is_not_read_as_a_time():
     """A `long` that was written without a logical type is not read as a time, as its unit is unknown."""
     written, wanted = record("long"), record({"type": "long", "logicalType": "timestamp-millis"})
     read = PartDecoder("value", "avro", {"valueSchema": json.dumps(wanted)})._avro_reader(3, written)
-    with pytest.raises(ValueError, match=r"schema version 3, which .*Outer.a: long is written, long \(timestamp-millis"):
+    with pytest.raises(
+        ValueError, match=r"schema version 3, which .*Outer.a: long is written, long \(timestamp-millis"
+    ):
         read(b"\x0a")
