@@ -12,13 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 import pulsar
-from faststream._internal.configs import (
-    BrokerConfig,
-    PublisherSpecificationConfig,
-    PublisherUsecaseConfig,
-    SubscriberSpecificationConfig,
-    SubscriberUsecaseConfig,
-)
+from faststream._internal import configs
 from faststream._internal.constants import EMPTY
 from faststream._internal.types import BrokerMiddleware
 from faststream.exceptions import IncorrectState, SetupError
@@ -94,7 +88,7 @@ def full_topic(topic: str) -> str:
 
 
 @dataclass(kw_only=True)
-class PulsarBrokerConfig(BrokerConfig):
+class PulsarBrokerConfig(configs.BrokerConfig):
     """Settings of a broker or a router."""
 
     may_reply_to: Callable[[str, str], bool] = in_same_namespace
@@ -109,7 +103,7 @@ class PulsarBrokerConfig(BrokerConfig):
 
 
 @dataclass(kw_only=True)
-class PulsarSubscriberConfig(SubscriberUsecaseConfig, SubscriberSpecificationConfig):
+class PulsarSubscriberConfig(configs.SubscriberUsecaseConfig, configs.SubscriberSpecificationConfig):
     """Settings of a subscriber, and of its specification."""
 
     _outer_config: PulsarBrokerConfig  # pyright: ignore[reportIncompatibleVariableOverride]  # as FastStream's
@@ -131,7 +125,7 @@ class PulsarSubscriberConfig(SubscriberUsecaseConfig, SubscriberSpecificationCon
 
 
 @dataclass(kw_only=True)
-class PulsarPublisherConfig(PublisherUsecaseConfig, PublisherSpecificationConfig):
+class PulsarPublisherConfig(configs.PublisherUsecaseConfig, configs.PublisherSpecificationConfig):
     """Settings of a publisher, and of its specification."""
 
     _outer_config: PulsarBrokerConfig  # pyright: ignore[reportIncompatibleVariableOverride]  # as FastStream's

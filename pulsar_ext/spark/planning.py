@@ -236,4 +236,4 @@ def _at_time(admin: PulsarAdmin, state: TopicState, moment: int) -> Offset:
     found = admin.message_id_by_time(state.topic, moment)
     if found.ledger_id < 0:
         return BEGINNING
-    return min(Offset(found.ledger_id, found.entry_id).just_before(), state.end, key=lambda offset: offset.key)
+    return min(Offset(found.ledger_id, found.entry_id).just_before(), state.end)

@@ -16,14 +16,7 @@ from functools import partial
 
 import pulsar
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxBytes,
-    ReadMaxRows,
-    ReadMinRows,
-    SupportsTriggerAvailableNow,
-)
+from pyspark.sql.streaming import datasource as limits
 from pyspark.sql.types import StructType
 
 from pulsar_ext._native.messages import InnerMessageId
@@ -139,7 +132,7 @@ class QuerySubscription:
             ) from None
 
 
-class PulsarStreamReader(SplitReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
+class PulsarStreamReader(SplitReader, DataSourceStreamReader, limits.SupportsTriggerAvailableNow):
     """Streaming read. Spark keeps one in the driver's Python for the offsets, and pickles copies for the tasks."""
 
     def __init__(self, settings: Settings, schema: StructType) -> None:
@@ -167,17 +160,17 @@ class PulsarStreamReader(SplitReader, DataSourceStreamReader, SupportsTriggerAva
             self._follow(found, stats)
         return found.to_json()
 
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+    def getDefaultReadLimit(self) -> limits.ReadLimit:  # noqa: N802
         """Return the limit that the options set, if Spark has a class for it."""
-        limits = {
-            "maxEntriesPerTrigger": ReadMaxRows,
-            "maxBytesPerTrigger": ReadMaxBytes,
-            "minEntriesPerTrigger": ReadMinRows,
+        kinds = {
+            "maxEntriesPerTrigger": limits.ReadMaxRows,
+            "maxBytesPerTrigger": limits.ReadMaxBytes,
+            "minEntriesPerTrigger": limits.ReadMinRows,
         }
-        given = (limit(self._settings[name]) for name, limit in limits.items() if self._settings[name] is not None)
-        return next(given, ReadAllAvailable())
+        given = (limit(self._settings[name]) for name, limit in kinds.items() if self._settings[name] is not None)
+        return next(given, limits.ReadAllAvailable())
 
-    def latestOffset(self, start: dict[str, object], limit: ReadLimit) -> dict[str, object]:  # noqa: N802
+    def latestOffset(self, start: dict[str, object], limit: limits.ReadLimit) -> dict[str, object]:  # noqa: N802
         """Return the offsets at which the next batch ends, and acknowledge up to `start`, which is committed by now."""
         settings, started = self._settings, StreamOffset.from_json(start)
         self._check_subscription(started)
@@ -189,7 +182,9 @@ class PulsarStreamReader(SplitReader, DataSourceStreamReader, SupportsTriggerAva
         report_data_loss(settings, *(find_loss(state, begin[state.topic], cursors[state.topic]) for state in states))
         subscription = self._follow(started, stats)
         subscription.acknowledge(started.topics)
-        ends = self._limited(states, begin, self._ends(states, begin), unlimited=isinstance(limit, ReadAllAvailable))
+        ends = self._limited(
+            states, begin, self._ends(states, begin), unlimited=isinstance(limit, limits.ReadAllAvailable)
+        )
         if ends == begin:
             subscription.flush()  # after the last batch, Spark makes no other call that would acknowledge it
             return start
@@ -260,7 +255,7 @@ class PulsarStreamReader(SplitReader, DataSourceStreamReader, SupportsTriggerAva
         for state in states:
             end = state.end
             if self._target is not None:
-                end = min(end, self._target.get(state.topic, BEGINNING), key=lambda offset: offset.key)
+                end = min(end, self._target.get(state.topic, BEGINNING))
             start = begin[state.topic]
             # A new ledger without entries has nothing to read.
             ends[state.topic] = end if Segment.of(state, start, end).entries and start < end else start
@@ -271,7 +266,7 @@ class PulsarStreamReader(SplitReader, DataSourceStreamReader, SupportsTriggerAva
     ) -> dict[str, Offset]:
         """Apply the options' limits: the batch ends earlier, or stays empty while there are too few entries."""
         settings = self._settings
-        if unlimited and not isinstance(self.getDefaultReadLimit(), ReadAllAvailable):
+        if unlimited and not isinstance(self.getDefaultReadLimit(), limits.ReadAllAvailable):
             return ends
         least = settings["minEntriesPerTrigger"]
         if least is not None and self._target is None:

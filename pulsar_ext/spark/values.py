@@ -28,23 +28,12 @@ from pulsar_ext._native.schemas import version_of
 from pulsar_ext.admin import SchemaInfo
 from pulsar_ext.errors import AdminNotFound, InvalidUse, SchemaMismatch
 from pulsar_ext.ids.topic_name import TopicName
+from pulsar_ext.schema import shapes
 from pulsar_ext.schema.avro_definition import shape_of_definition
 from pulsar_ext.schema.avro_schema import avro_reader
 from pulsar_ext.schema.json_schema import OFFICIAL_BEGINNING, parse_json
 from pulsar_ext.schema.key_value import key_bytes, parts_of, split_inline
-from pulsar_ext.schema.shapes import (
-    Array,
-    Complex,
-    Definition,
-    Enumeration,
-    Fixed,
-    Mapped,
-    Record,
-    Scalar,
-    Shape,
-    Union,
-    short_name,
-)
+from pulsar_ext.schema.shapes import Complex, Definition, short_name
 
 from .connection import admin_of
 from .message_block import MessageBlock
@@ -88,9 +77,9 @@ def plain(schema: Definition) -> Definition:
     }
 
 
-def _record_of(schema: Definition) -> Record:
+def _record_of(schema: Definition) -> shapes.Record:
     shape = shape_of_definition(schema) if isinstance(schema, dict) else None
-    if not isinstance(shape, Record):
+    if not isinstance(shape, shapes.Record):
         raise InvalidUse(
             "The schema of the values is not an Avro record, so it has no fields: use valueFormat bytes or string."
         )
@@ -102,9 +91,9 @@ class _Columns:
 
     def __init__(self, bytes_of: _Converter | None = None) -> None:
         self._bytes_of = bytes_of
-        self._inside: list[Record] = []
+        self._inside: list[shapes.Record] = []
 
-    def of_record(self, record: Record) -> tuple[StructType, Callable[[_Row], _Row]]:
+    def of_record(self, record: shapes.Record) -> tuple[StructType, Callable[[_Row], _Row]]:
         """Return the type of a record, and the converter of its JSON object, which may lack fields."""
         if record in self._inside:
             raise InvalidUse(f"The Avro type {short_name(record)!r} cannot be a column: it contains itself.")
@@ -122,33 +111,33 @@ class _Columns:
         self._inside.pop()
         return StructType(fields), partial(_convert_row, converters) if converters else lambda row: row
 
-    def _of(self, shape: Shape) -> tuple[DataType, _Converter | None]:  # noqa: PLR0911  # one for each shape
+    def _of(self, shape: shapes.Shape) -> tuple[DataType, _Converter | None]:  # noqa: PLR0911  # one for each shape
         match shape:
-            case Record():
+            case shapes.Record():
                 return self.of_record(shape)
-            case Union(branches):
-                rest = [one for one in branches if one != Scalar("null")]
+            case shapes.Union(branches):
+                rest = [one for one in branches if one != shapes.Scalar("null")]
                 if len(rest) != 1:
                     raise InvalidUse(
                         f"A union of several types cannot be a column: {', '.join(map(short_name, rest))}."
                     )
                 return self._of(rest[0])
-            case Array(items):
+            case shapes.Array(items):
                 kind, one = self._of(items)
                 return types.ArrayType(kind), None if one is None else partial(_convert_each, one)
-            case Mapped(items):
+            case shapes.Mapped(items):
                 kind, one = self._of(items)
                 return types.MapType(StringType(), kind), None if one is None else partial(_convert_items, one)
-            case Enumeration():
+            case shapes.Enumeration():
                 return StringType(), None
-            case Fixed(meaning=meaning):
+            case shapes.Fixed(meaning=meaning):
                 return (BinaryType(), _bytes_of) if meaning is None else self._of_scalar(meaning)
         return self._of_scalar(shape)
 
-    def _of_scalar(self, scalar: Scalar) -> tuple[DataType, _Converter | None]:
+    def _of_scalar(self, scalar: shapes.Scalar) -> tuple[DataType, _Converter | None]:
         if scalar.logical == _DECIMAL:
             return types.DecimalType(scalar.precision, scalar.scale), _decimal
-        if scalar == Scalar("null"):
+        if scalar == shapes.Scalar("null"):
             raise InvalidUse("The Avro type 'null' cannot be a column.")
         make, convert = _LOGICAL.get(scalar.logical or "") or _SIMPLE[scalar.type]
         return make(), self._bytes_of if scalar.type == "bytes" else convert
