@@ -29,7 +29,7 @@ from pulsar_ext.produce.router import HashingScheme
 from pulsar_ext.producer import Producer as BlockingProducer
 from pulsar_ext.redelivery.schedule import Backoff
 from pulsar_ext.request.envelope import in_same_namespace
-from pulsar_ext.request.replier import Replying, ReplyProducers, replier_arguments
+from pulsar_ext.request.replier import Replying, replier_arguments
 from pulsar_ext.schema.typed import T, TypedSchema
 
 from ._executor import Closable, Executor, awaited, call_listener, forwarded, running_loop_bridge
@@ -340,9 +340,8 @@ class Client(Closable, AsyncClientHandle):
         has_letters = bool(consumer_options.get("enable_retry"))
         replying = Replying(handler, subscription_name, on_error, may_reply_to, has_letters)
         receiving, sending = replier_arguments(topic, subscription_name, schema, reply_schema, consumer_options)
-        consumer, opener = await self.subscribe(**receiving), self.blocking
-        producers = ReplyProducers(lambda reply_topic: opener.create_producer(reply_topic, **sending))
-        return Replier(consumer, self._executor, producers, replying)
+        consumer: Consumer = await self.subscribe(**receiving)
+        return Replier(consumer, lambda reply_topic: self.create_producer(reply_topic, **sending), replying)
 
     async def get_topic_partitions(self, topic: str) -> list[str]:
         """Return the names of a topic's partitions, or its own name if it is not partitioned."""

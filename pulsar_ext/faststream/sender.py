@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
 from functools import partial
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final
 
-import pulsar
 from fast_depends.library.serializer import SerializerProto
 from faststream._internal.endpoint.utils import ParserComposition
 from faststream._internal.parser import BatchCodecProto, CodecProto, DefaultCodec
@@ -19,6 +15,7 @@ from faststream._internal.producer import ProducerProto
 from faststream._internal.types import AsyncCallable, CustomCallable
 
 from pulsar_ext.asyncio import Client, Producer, Requester
+from pulsar_ext.asyncio._pool import EndpointPool
 from pulsar_ext.errors import InvalidUse, NoReply
 from pulsar_ext.ids.message_id import MessageId
 from pulsar_ext.ids.topic_name import TopicName
@@ -27,68 +24,6 @@ from pulsar_ext.message import Message
 from .config import Options, PulsarBrokerConfig, check_producer_options
 from .message import PulsarParser, properties_of
 from .publisher import PulsarPublishCommand
-
-_IDLE_SECONDS: Final = 60.0
-
-
-class _Closable(Protocol):
-    async def close(self) -> None: ...
-
-
-EndpointT = TypeVar("EndpointT", bound=_Closable)
-
-
-@dataclass(slots=True)
-class _Opened(Generic[EndpointT]):
-    open: Callable[[], Awaitable[EndpointT]]
-    """Keeps alive what it refers to; the endpoint's name may contain the id of it."""
-    opening: asyncio.Future[EndpointT]
-    users: int = 0
-    last_used: float = 0.0
-
-    @property
-    def has_failed(self) -> bool:
-        return self.opening.done() and (self.opening.cancelled() or self.opening.exception() is not None)
-
-
-class EndpointPool(Generic[EndpointT]):
-    """Pool of producers or requesters, opened once, and closed after an idle minute: the broker deletes idle topics."""
-
-    def __init__(self, is_closed: Callable[[EndpointT], bool], clock: Callable[[], float] = time.monotonic) -> None:
-        self._is_closed, self._clock = is_closed, clock
-        self._known: dict[Hashable, _Opened[EndpointT]] = {}
-
-    @contextlib.asynccontextmanager
-    async def use(self, name: Hashable, opening: Callable[[], Awaitable[EndpointT]]) -> AsyncIterator[EndpointT]:
-        """Yield the endpoint of a name for a block; a failed opening raises, and is repeated by the next use."""
-        known = self._known.get(name)
-        if known is None or known.has_failed or (known.opening.done() and self._is_closed(known.opening.result())):
-            known = self._known[name] = _Opened(opening, asyncio.ensure_future(opening()))
-        known.users += 1
-        try:
-            await self._close_idle()
-            yield await asyncio.shield(known.opening)  # others may wait for it
-        finally:
-            known.users -= 1
-            known.last_used = self._clock()
-
-    async def close(self) -> None:
-        """Close all endpoints, also those that are being opened."""
-        opened = list(self._known.values())
-        self._known.clear()
-        await asyncio.gather(*map(_close, opened))
-
-    async def _close_idle(self) -> None:
-        before = self._clock() - _IDLE_SECONDS
-        idle = [name for name, one in self._known.items() if not one.users and one.last_used < before]
-        if idle:
-            await asyncio.gather(*[_close(self._known.pop(name)) for name in idle])
-
-
-async def _close(one: _Opened[EndpointT]) -> None:
-    with contextlib.suppress(pulsar.PulsarException):  # its opening failed, or it is closed
-        await (await one.opening).close()
-
 
 _DEFAULTS: Final[Mapping[str, bool]] = {
     "batching_enabled": False,
@@ -145,6 +80,10 @@ class PulsarSender(EncodingProducer):
         self._options = {**_DEFAULTS, **(producer_options or {})}
         check_producer_options(self._options)
         self._reply_topic = reply_topic
+
+    def connect(self) -> None:
+        """Encode with the broker's codec, and open producers and requesters, from now on."""
+        super().connect()
         self._producers: EndpointPool[Producer[bytes]] = EndpointPool(lambda producer: producer.blocking.sender.closed)
         self._requesters: EndpointPool[Requester] = EndpointPool(lambda _: False)
 
@@ -164,12 +103,9 @@ class PulsarSender(EncodingProducer):
         ready = await self.encoded_batch(cmd)
         async with self._producer(cmd) as producer:
             options = cmd.send_options()
-            sends = (producer.send(content, properties=properties, **options) for content, properties in ready)
-            outcomes = await asyncio.gather(*sends, return_exceptions=True)
-        for outcome in outcomes:
-            if isinstance(outcome, BaseException):
-                raise outcome
-        return [outcome for outcome in outcomes if not isinstance(outcome, BaseException)]
+            sends = [asyncio.ensure_future(producer.send(one, properties=more, **options)) for one, more in ready]
+            await asyncio.gather(*sends, return_exceptions=True)
+        return [sent.result() for sent in sends]
 
     async def request(self, cmd: PulsarPublishCommand) -> Message:
         """Publish a request, and return the first reply."""

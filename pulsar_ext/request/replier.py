@@ -1,7 +1,7 @@
 """Repliers of the blocking client: `process()` with a handler whose results are sent back.
 
 `Replying` (pure) contains the steps from a request to its replies, for the asyncio client too. `ReplyProducers` keeps
-a producer for each reply topic in use, as requesters come and go.
+a producer for each reply topic in use, as requesters come and go; for the asyncio client, `EndpointPool` does.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import contextlib
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from inspect import iscoroutinefunction
@@ -19,13 +18,11 @@ from typing import Any
 import pulsar
 
 from pulsar_ext._native.locks import Lock
-from pulsar_ext._native.results import UNREACHABLE, AlreadyClosed, Result, exception_of
+from pulsar_ext._native.results import UNREACHABLE, AlreadyClosed
 from pulsar_ext._native.signatures import Arguments
-from pulsar_ext._runtime.condition import Flag
 from pulsar_ext._runtime.context import ClientContext
 from pulsar_ext.consumer import Consumer
 from pulsar_ext.errors import InvalidUse, PulsarExtError, RequestFailed
-from pulsar_ext.ids.message_id import MessageId
 from pulsar_ext.ids.topic_name import TopicName
 from pulsar_ext.message import Message
 from pulsar_ext.process import REDELIVER, Action, Steps, check_on_error, drive
@@ -38,7 +35,6 @@ Send = Callable[[Answer, dict[str, str], object], object]
 
 _log = logging.getLogger("pulsar_ext")
 
-_OK = pulsar.Result.Ok
 _TRANSIENT = (*UNREACHABLE, AlreadyClosed, pulsar.ProducerQueueIsFull)
 _IDLE_SECONDS = 60.0
 """Idle time after which a producer is closed; longer than a send takes."""
@@ -80,26 +76,10 @@ class ReplyProducers:
         self._lock = Lock()
         self._is_closed = False
 
-    def send(self, topic: str, content: object, properties: dict[str, str]) -> Future[None]:
-        """Begin to send a reply, after opening a producer; a `NotSentError`, also of the future, permits a retry."""
-        sent: Future[None] = Future()
-        sent.set_running_or_notify_cancel()  # a cancelled waiter does not cancel the send
-
-        def on_sent(result: Result, _: MessageId) -> None:
-            if result == _OK:
-                sent.set_result(None)
-            else:
-                sent.set_exception(_error(exception_of(result)))
-
-        try:
-            self.producer(topic).send_async(content, on_sent, properties=properties)
-        except pulsar.PulsarException as error:
-            raise _error(error) from error
-        return sent
-
     def producer(self, topic: str) -> Producer:
         """Return the producer of a topic; open it if necessary, and raise `AlreadyClosed` if this is closed."""
-        opened = None if self.knows(topic) else self._open(topic)
+        known, _ = self._known.get(topic, (None, 0.0))
+        opened = self._open(topic) if known is None or known.sender.closed else None
         now = self._clock()
         with self._lock:
             known, _ = self._known.get(topic, (opened, now))
@@ -114,26 +94,12 @@ class ReplyProducers:
 
     def close_idle(self) -> None:
         """Close idle producers, which may block; log failures."""
-        with self._lock:
-            idle = [self._known.pop(topic)[0] for topic in self._idle()]
-        for one in idle:
-            _close(one)
-
-    @property
-    def has_idle(self) -> bool:
-        """True if there are idle producers to close."""
-        with self._lock:
-            return bool(self._idle())
-
-    def _idle(self) -> list[str]:
-        """Return the topics of idle producers; the lock must be held. A separate function: see `_native/locks.py`."""
         before = self._clock() - _IDLE_SECONDS
-        return [topic for topic, (_, used) in self._known.items() if used < before]
-
-    def knows(self, topic: str) -> bool:
-        """Return whether an open producer is known."""
-        known = self._known.get(topic)
-        return known is not None and not known[0].sender.closed
+        with self._lock:
+            idle = [topic for topic, (_, used) in self._known.items() if used < before]
+            producers = [self._known.pop(topic)[0] for topic in idle]
+        for one in producers:
+            _close(one)
 
     def close(self) -> None:
         """Close all producers, including those that are being opened."""
@@ -152,10 +118,13 @@ def _close(producer: Producer) -> None:
         _log.warning("A producer of replies could not be closed", exc_info=True)
 
 
-def _error(error: Exception) -> Exception:
-    if isinstance(error, _TRANSIENT):
-        return NotSentError(f"A reply could not be sent; its request is redelivered: {error}")
-    return error
+@contextlib.contextmanager
+def as_not_sent() -> Iterator[None]:
+    """Raise `NotSentError` for an error after which a reply may be sent later."""
+    try:
+        yield
+    except _TRANSIENT as error:
+        raise NotSentError(f"A reply could not be sent; its request is redelivered: {error}") from error
 
 
 END = object()
@@ -298,9 +267,6 @@ class Replier(contextlib.AbstractContextManager["Replier"]):
         drive(self._replying.steps(message, self._send))
 
     def _send(self, answer: Answer, properties: dict[str, str], content: object) -> None:
-        sent = self._producers.send(answer.topic, content, properties)
-        known = Flag()  # a future's own wait uses Python's locks, which greenlets may patch and C++ threads cannot end
-        sent.add_done_callback(lambda _: known.set())
-        known.wait()
-        sent.result()
+        with as_not_sent():
+            self._producers.producer(answer.topic).send(content, properties=properties)
         self._producers.close_idle()
