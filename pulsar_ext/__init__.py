@@ -106,8 +106,8 @@ if _TYPE_CHECKING:  # the names in _HOMES for type checkers and the reference
     from .reader import Reader as Reader
     from .reading import Reading as Reading
     from .redelivery.schedule import MultiplierRedeliveryBackoff as MultiplierRedeliveryBackoff
-    from .request.replier import Replier as Replier
-    from .request.requester import Requester as Requester
+    from .request import Replier as Replier
+    from .request import Requester as Requester
     from .skip.skipper import SkipResult as SkipResult
     from .table_view import TableView as TableView
     from .topics_reader.reader import TopicsReader as TopicsReader
@@ -153,8 +153,7 @@ _HOMES = {
         "reader": "Reader",
         "reading": "Reading",
         "redelivery.schedule": "MultiplierRedeliveryBackoff",
-        "request.replier": "Replier",
-        "request.requester": "Requester",
+        "request": "Replier Requester",
         "skip.skipper": "SkipResult",
         "table_view": "TableView",
         "topics_reader.reader": "TopicsReader",

@@ -28,8 +28,7 @@ from pulsar_ext.process import Action
 from pulsar_ext.produce.router import HashingScheme
 from pulsar_ext.producer import Producer as BlockingProducer
 from pulsar_ext.redelivery.schedule import Backoff
-from pulsar_ext.request.envelope import in_same_namespace
-from pulsar_ext.request.replier import Replying, replier_arguments
+from pulsar_ext.request import Replying, in_same_namespace, replier_arguments
 from pulsar_ext.schema.typed import T, TypedSchema
 
 from ._executor import Closable, Executor, awaited, call_listener, forwarded, running_loop_bridge

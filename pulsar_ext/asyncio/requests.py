@@ -8,10 +8,8 @@ from functools import partial
 from typing import Self
 
 from pulsar_ext.message import Message
-from pulsar_ext.request.envelope import Answer
-from pulsar_ext.request.replier import Replying, as_not_sent
-from pulsar_ext.request.requester import Exchange
-from pulsar_ext.request.requester import Requester as BlockingRequester
+from pulsar_ext.request import Answer, Exchange, Replying, as_not_sent
+from pulsar_ext.request import Requester as BlockingRequester
 
 from ._executor import Closable, Closing, running_loop_bridge
 from ._pool import EndpointPool

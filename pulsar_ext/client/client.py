@@ -59,9 +59,7 @@ from pulsar_ext.reading import Places, Reading, open_reading
 from pulsar_ext.receive.undecryptable import tolerates_decryption_failure, unique_name
 from pulsar_ext.redelivery.schedule import Backoff
 from pulsar_ext.redelivery.tracker import RedeliveryOptions
-from pulsar_ext.request.envelope import in_same_namespace
-from pulsar_ext.request.replier import Replier, Replying, replier_arguments
-from pulsar_ext.request.requester import Requester
+from pulsar_ext.request import Replier, Replying, Requester, in_same_namespace, replier_arguments
 from pulsar_ext.schema.choice import VersionLookup, schema_of
 from pulsar_ext.schema.typed import T, TypedSchema
 from pulsar_ext.skip.boundaries import Unit

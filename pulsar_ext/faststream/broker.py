@@ -32,7 +32,7 @@ from faststream.specification.schema import BrokerSpec, Tag, TagDict
 from pulsar_ext.admin import PulsarAdmin
 from pulsar_ext.asyncio import Client
 from pulsar_ext.ids.message_id import MessageId
-from pulsar_ext.request.envelope import in_same_namespace
+from pulsar_ext.request import in_same_namespace
 
 from .config import (
     Middlewares,

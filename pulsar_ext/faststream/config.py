@@ -26,7 +26,7 @@ from pulsar_ext.client.consumers import ActiveEvents, ConsumerSettings, check_co
 from pulsar_ext.ids.topic_name import TopicName
 from pulsar_ext.intercept.chain import ConsumerChain, ProducerChain
 from pulsar_ext.redelivery.tracker import RedeliveryOptions
-from pulsar_ext.request.envelope import in_same_namespace
+from pulsar_ext.request import in_same_namespace
 
 Options: TypeAlias = Mapping[str, Any]
 """Arguments of a method of the client, by name."""

@@ -19,7 +19,7 @@ from pulsar_ext.asyncio._processing import drive
 from pulsar_ext.errors import InvalidUse
 from pulsar_ext.message import Message
 from pulsar_ext.process import redelivery_steps
-from pulsar_ext.request.envelope import CORRELATION, REPLY_TOPIC
+from pulsar_ext.request import CORRELATION, REPLY_TOPIC
 
 _CONTENT_TYPE: Final = "content-type"
 _CORRELATION_ID: Final = "correlation_id"

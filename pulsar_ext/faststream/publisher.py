@@ -16,7 +16,7 @@ from faststream.message import StreamMessage
 from faststream.response import BatchPublishCommand, PublishCommand, PublishType
 
 from pulsar_ext.ids.message_id import MessageId
-from pulsar_ext.request.envelope import CORRELATION
+from pulsar_ext.request import CORRELATION
 
 from .config import Options, PulsarBrokerConfig, PulsarPublisherConfig
 from .message import PulsarMessage, Raw

@@ -13,7 +13,7 @@ from serving import Serving, echo
 
 import pulsar_ext as pulsar
 from pulsar_ext.asyncio._pool import EndpointPool
-from pulsar_ext.request.replier import ReplyProducers
+from pulsar_ext.request import ReplyProducers
 
 BOTH_CLIENTS = True
 LONG_MS = 90_000

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pulsar
 
-from pulsar_ext.request.replier import ReplyProducers
+from pulsar_ext.request import ReplyProducers
 
 
 class _Producer:
