@@ -50,7 +50,7 @@ if _TYPE_CHECKING:  # the names in _HOMES for type checkers and the reference
         Position as Position,
         position_after as position_after,
     )
-    from .intercept.interfaces import (
+    from .intercept import (
         ConsumerInterceptor as ConsumerInterceptor,
         OutgoingMessage as OutgoingMessage,
         ProducerInterceptor as ProducerInterceptor,
@@ -136,7 +136,7 @@ _HOMES = {
         ),
         "ids.message_id": "ChunkMessageId MessageId",
         "ids.position": "Position position_after",
-        "intercept.interfaces": "ConsumerInterceptor OutgoingMessage ProducerInterceptor ReaderInterceptor",
+        "intercept": "ConsumerInterceptor OutgoingMessage ProducerInterceptor ReaderInterceptor",
         "key_shared.consumer": "KeySharedPolicy MisroutedMessageWarning RangeConsumer",
         "key_shared.coverage": "KeyCover UncoveredSlotsWarning key_cover",
         "key_shared.hash_ranges": "KeyHashRange KeyHashRanges",

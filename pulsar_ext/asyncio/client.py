@@ -19,8 +19,14 @@ from pulsar_ext.client.client import Client as BlockingClient
 from pulsar_ext.client.consumers import ConsumerEventListener
 from pulsar_ext.dedup.opening import Recall
 from pulsar_ext.ids.message_id import AnyMessageId
-from pulsar_ext.intercept.chain import ConsumerChain, ProducerChain, ReaderChain
-from pulsar_ext.intercept.interfaces import ConsumerInterceptor, ProducerInterceptor, ReaderInterceptor
+from pulsar_ext.intercept import (
+    ConsumerChain,
+    ConsumerInterceptor,
+    ProducerChain,
+    ProducerInterceptor,
+    ReaderChain,
+    ReaderInterceptor,
+)
 from pulsar_ext.key_shared.hash_ranges import RangesLike
 from pulsar_ext.key_shared.hashing import KeyFormsMode
 from pulsar_ext.message import Message

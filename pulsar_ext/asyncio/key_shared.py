@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from pulsar_ext._runtime.context import ClientContext
-from pulsar_ext.intercept.chain import ConsumerChain, ReaderChain
+from pulsar_ext.intercept import ConsumerChain, ReaderChain
 from pulsar_ext.key_shared.builders import ConsumerBuilder as BlockingConsumerBuilder
 from pulsar_ext.key_shared.builders import ReaderBuilder as BlockingReaderBuilder
 from pulsar_ext.key_shared.reader_group import RangeReaderGroup as BlockingGroup

@@ -43,8 +43,7 @@ from pulsar_ext.doctor.examination import examine
 from pulsar_ext.doctor.findings import Diagnosis, DiagnosisLimits
 from pulsar_ext.errors import AdminRequired, AdminUnavailable, InvalidUse
 from pulsar_ext.ids.message_id import AnyMessageId, MessageId
-from pulsar_ext.intercept.chain import ConsumerChain, ReaderChain
-from pulsar_ext.intercept.interfaces import ConsumerInterceptor, ProducerInterceptor, ReaderInterceptor
+from pulsar_ext.intercept import ConsumerChain, ConsumerInterceptor, ProducerInterceptor, ReaderChain, ReaderInterceptor
 from pulsar_ext.key_shared.builders import ConsumerBuilder, ReaderBuilder
 from pulsar_ext.key_shared.hash_ranges import KeyHashRanges, RangesLike
 from pulsar_ext.key_shared.hashing import KeyFormsMode

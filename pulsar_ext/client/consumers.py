@@ -29,8 +29,7 @@ from pulsar_ext.ack.acknowledger import Acknowledger
 from pulsar_ext.ack.delivery import AckGrouping
 from pulsar_ext.consumer import Consumer, Subscription
 from pulsar_ext.errors import InvalidUse
-from pulsar_ext.intercept.chain import ConsumerChain, register_chain
-from pulsar_ext.intercept.receivers import intercept_consumer
+from pulsar_ext.intercept import ConsumerChain, intercept_consumer, register_chain
 from pulsar_ext.key_shared.consumer import check_key_shared
 from pulsar_ext.message import Message, at_cluster, message_class
 from pulsar_ext.receive.compacted import CompactionFilter

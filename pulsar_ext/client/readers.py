@@ -18,8 +18,7 @@ from pulsar_ext._runtime.context import ClientContext
 from pulsar_ext.chunks.leftovers import ends_in_incomplete_message
 from pulsar_ext.errors import AdminError, InvalidUse
 from pulsar_ext.ids.message_id import MessageId
-from pulsar_ext.intercept.chain import ReaderChain, register_chain
-from pulsar_ext.intercept.receivers import intercept_reader
+from pulsar_ext.intercept import ReaderChain, intercept_reader, register_chain
 from pulsar_ext.message import Message, at_cluster, message_class
 from pulsar_ext.reader import Reader
 from pulsar_ext.receive.compacted import CompactionFilter

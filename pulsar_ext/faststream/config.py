@@ -24,7 +24,7 @@ from pulsar_ext._native.signatures import named_arguments
 from pulsar_ext.asyncio import Client
 from pulsar_ext.client.consumers import ActiveEvents, ConsumerSettings, check_consumer
 from pulsar_ext.ids.topic_name import TopicName
-from pulsar_ext.intercept.chain import ConsumerChain, ProducerChain
+from pulsar_ext.intercept import ConsumerChain, ProducerChain
 from pulsar_ext.redelivery.tracker import RedeliveryOptions
 from pulsar_ext.request import in_same_namespace
 

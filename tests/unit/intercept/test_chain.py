@@ -10,15 +10,15 @@ import pytest
 
 import pulsar_ext
 from pulsar_ext.errors import InvalidUse
-from pulsar_ext.intercept.chain import (
+from pulsar_ext.intercept import (
     ConsumerChain,
     InterceptedSender,
+    OutgoingMessage,
     PartitionWatch,
     ProducerChain,
     ReaderChain,
     register_chain,
 )
-from pulsar_ext.intercept.interfaces import OutgoingMessage
 from pulsar_ext.message import Received
 from pulsar_ext.produce.outcome import SentMany
 
