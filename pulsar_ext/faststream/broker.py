@@ -43,9 +43,8 @@ from .config import (
     check_producer_options,
 )
 from .message import PulsarMessage, Raw
-from .publisher import PublishOptions, PulsarPublishCommand, PulsarPublisher, SendOptions
+from .publisher import PublishOptions, PulsarPublishCommand, PulsarPublisher, PulsarSender, SendOptions
 from .registrator import PulsarRegistrator
-from .sender import PulsarSender
 from .subscriber import PulsarSubscriber
 
 _ID_WIDTH: Final = 10

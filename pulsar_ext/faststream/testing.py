@@ -23,8 +23,7 @@ from pulsar_ext.message import Message, received
 
 from .broker import PulsarBroker
 from .message import Raw
-from .publisher import PulsarPublishCommand, PulsarPublisher
-from .sender import EncodingProducer
+from .publisher import EncodingProducer, PulsarPublishCommand, PulsarPublisher
 from .subscriber import PulsarSubscriber
 
 _FOREVER_SECONDS = 1e9

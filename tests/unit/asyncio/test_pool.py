@@ -1,4 +1,4 @@
-"""Producers and requesters of a FastStream broker: opened once, closed when idle, reopened after a failure."""
+"""Pool of producers and requesters: opened once, closed when idle, reopened after a failure."""
 
 from __future__ import annotations
 
