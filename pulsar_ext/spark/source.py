@@ -22,12 +22,11 @@ from pulsar_ext.key_shared.hashing import SLOTS
 
 from .options import READ, SINK, STREAM, WRITE, Settings, check_options, parse_options, with_environment
 from .planning import batch_segments
-from .schema import check_schema, full_schema
+from .schema import check_schema, full_schema, with_schemas
 from .segment_reader import SplitReader
 from .shipping import Shipped
 from .sink import PulsarStreamWriter, PulsarWriter
 from .stream import PulsarStreamReader
-from .values import with_schemas
 
 
 class PulsarDataSource(ds.DataSource, metaclass=Shipped):

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from pulsar_ext.errors import InvalidUse
-from pulsar_ext.spark.values import PartDecoder, field_types, json_reader, plain
+from pulsar_ext.spark.schema import PartDecoder, field_types, json_reader, plain
 
 INNER = {
     "type": "record",
