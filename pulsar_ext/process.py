@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from functools import partial
 from inspect import isawaitable
 from queue import Empty, SimpleQueue
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 import pulsar
 
@@ -39,11 +39,8 @@ from .redelivery.schedule import Backoff, check_backoff, delay_of
 
 
 class _Consumer(Protocol):
-    """A consumer, whose methods return an awaitable if it is of the asyncio client; it receives only in `process()`."""
+    """A consumer, whose methods return an awaitable if it is of the asyncio client."""
 
-    def receive(self, timeout_millis: int, /) -> Any: ...
-    def flush_acks(self) -> object: ...
-    def _ask_about_batches_(self, answer: Callable[[bool | None], None], /) -> object: ...
     def acknowledge(self, message: Message, /) -> object: ...
     def negative_acknowledge(self, message: Message | MessageId, /) -> object: ...
     def reconsume_later(self, message: Message, delay_ms: int, properties: dict[str, str] | None, /) -> object: ...
@@ -290,6 +287,12 @@ class _Slot:
     message: Message | None = None
 
 
+class _Receiving(_Consumer, Protocol):
+    def receive(self, timeout_millis: int, /) -> Message: ...
+    def flush_acks(self) -> object: ...
+    def _ask_about_batches_(self, answer: Callable[[bool | None], None], /) -> object: ...
+
+
 class ProcessRun:
     """A call of `process()`.
 
@@ -297,7 +300,7 @@ class ProcessRun:
     after the handler threads have ended was never handled.
     """
 
-    def __init__(self, consumer: _Consumer, handling: Handling) -> None:
+    def __init__(self, consumer: _Receiving, handling: Handling) -> None:
         self._consumer, self._handling = consumer, handling
         self._context = contextvars.copy_context()
         self._batches = BegunBatches(handling.batch_timeout_ms, consumer._ask_about_batches_)

@@ -95,8 +95,7 @@ class _Intercepted(AsyncReceiving):
         return self._intercept_all(await super()._receive_many(max_messages, timeout_millis))
 
     async def batch_receive(self) -> list[Message]:
-        untyped: Any = super()
-        return self._intercept_all(await untyped.batch_receive())
+        return self._intercept_all(await super().batch_receive())  # type: ignore[misc]  # of a consumer
 
     def _intercept_all(self, messages: list[Message]) -> list[Message]:
         return [self.chain.before(self, message) for message in messages]

@@ -153,7 +153,7 @@ async def acknowledge(consumer: Consumer[bytes], raw_message: Raw) -> None:
         await consumer.acknowledge(raw_message)
 
 
-async def redeliver(consumer: Any, raw_message: Raw) -> None:
+async def redeliver(consumer: Consumer[bytes], raw_message: Raw) -> None:
     """Request redelivery of each message; one for which the backoff raises gets the delay of a first delivery."""
     for message in each_of(raw_message):
         await drive(redelivery_steps(consumer, message))

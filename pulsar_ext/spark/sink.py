@@ -72,7 +72,7 @@ def pair_columns(batch: pa.RecordBatch, encoding: str) -> dict[str, pa.Array | N
     return {"partition_key": texts, BASE64_KEYS: pa.repeat(pa.scalar(value=True), len(keys))}
 
 
-def _each(column: pa.Array, convert: Callable[[Any], object], kind: pa.DataType) -> pa.Array:
+def _each(column: pa.Array, convert: Callable[..., object], kind: pa.DataType) -> pa.Array:
     """Return the converted values; each distinct one is converted once, and a null stays null."""
     coded = column.dictionary_encode()
     return pa.array(map(convert, coded.dictionary.to_pylist()), kind).take(coded.indices)
