@@ -442,7 +442,8 @@ def replier_arguments(
         **consumer_options,
     }
     # A reply is not rejected for its size or number.
-    return consumer, {"schema": reply_schema, "chunking_enabled": True, "max_pending_messages": 0}
+    unlimited = {"batching_enabled": False, "chunking_enabled": True, "max_pending_messages": 0}
+    return consumer, {"schema": reply_schema, **unlimited}
 
 
 class NotSentError(PulsarExtError):
