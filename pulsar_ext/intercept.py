@@ -320,7 +320,6 @@ class ConsumerChain(ReceiverChain[ConsumerInterceptor]):
 
 
 def _changed(kind: type[T], message: T, change: Callable[[object, T], T], shown: object) -> T:
-    """Return the message that an interceptor returns; the original one if it raises or returns another type."""
     changed = _call_logged(change, shown, message, default=message, then="; the message is not changed by it")
     if isinstance(changed, kind):
         return changed
@@ -464,7 +463,6 @@ class InterceptedSender(WrappingSender):
 
 
 def _error_of(result: Result, sequence_id: int | None) -> Exception | None:
-    """Return the error that a send with this result raises; None if it is persisted."""
     if result is DUPLICATE_MESSAGE:
         return duplicate_message(sequence_id)
     return None if result == pulsar.Result.Ok else exception_of(result)
@@ -589,8 +587,6 @@ class _Notifying(Consumer):
 
 
 class _Intercepted(_Notifying):
-    """A consumer that calls interceptors for each message as it is delivered."""
-
     __slots__ = ()
     delivery: InterceptedDelivery
 
@@ -616,8 +612,6 @@ class _Intercepted(_Notifying):
 
 
 class _InterceptedReader(Reader):
-    """A reader that calls interceptors for each message as it is delivered."""
-
     __slots__ = ()
     chain: ReaderChain
     delivery: InterceptedDelivery

@@ -388,7 +388,6 @@ class ProcessRun:
             self._consumer.flush_acks()
 
     def _redeliver(self, slot: _Slot) -> None:
-        """Redeliver a message that no handler has begun."""
         if slot.message is not None:
             drive(redelivery_steps(self._consumer, slot.message))
             slot.message = None

@@ -505,7 +505,6 @@ class AsyncSeeking(AsyncReceiving[T]):
         return self._queue
 
     def _start_listener_(self, listener: Callable[[Self, Message[T]], object]) -> None:
-        """Call a listener with every message until this is closed."""
         self._listener_task = asyncio.create_task(self._listen(listener))
 
     async def _listen(self, listener: Callable[[Self, Message[T]], object]) -> None:

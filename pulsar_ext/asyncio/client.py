@@ -101,7 +101,6 @@ class _Intercepted(AsyncReceiving):
         return [self.chain.before(self, message) for message in messages]
 
     def _end_receives_(self) -> None:
-        """Make every receive raise `AlreadyClosed`, and close the interceptors."""
         super()._end_receives_()
         self.chain.close()
 

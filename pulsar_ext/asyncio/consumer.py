@@ -66,7 +66,6 @@ class Consumer(AsyncSeeking[T], AsyncConsumerHandle):
         return [*self._ready(), *messages]  # messages of an earlier receive come first
 
     def _end_receives_(self) -> None:
-        """Make every waiting and later receive raise `AlreadyClosed`: the blocking counterpart is closed."""
         super()._end_receives_()
         for receiving in list(self._batches):
             complete(receiving, pulsar.Result.AlreadyClosed, [])
@@ -131,7 +130,6 @@ class Consumer(AsyncSeeking[T], AsyncConsumerHandle):
         return count
 
     def _ready(self) -> list[Message[T]]:
-        """Take the available messages that are not reserved for another caller."""
         messages = []
         while self._queue.has_ready and (message := self._queue.get_ready()) is not None:
             messages.append(message)

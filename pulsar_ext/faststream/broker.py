@@ -323,7 +323,6 @@ class PulsarBroker(  # pyright: ignore[reportIncompatibleMethodOverride]  # as i
 
 
 def _shown_url(service_url: object) -> str:
-    """Return the service URL without credentials before an `@`."""
     url = service_url if isinstance(service_url, str) else os.environ.get("PULSAR_URL", "pulsar://localhost:6650")
     return re.sub(r"(://|,)[^/@,]*@", r"\1", url.partition("?")[0])
 

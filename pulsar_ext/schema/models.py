@@ -134,8 +134,6 @@ class _ModelField:
 
 
 class _Reading:
-    """Reads a model and its nested models, each once."""
-
     def __init__(self, model: type[object], bytes_as: shapes.Scalar) -> None:
         self._model, self._bytes = model, bytes_as
         self._records: dict[type[object], shapes.Record] = {}

@@ -50,7 +50,6 @@ def client_of(settings: Settings) -> Client:
 
 
 def _access(settings: Settings) -> tuple[int, str]:
-    """Return the process, and the options of its connections in JSON."""
     names = "service.url", "admin.url", "token"
     given = [*(settings[name] for name in names), settings.passed.get("pulsar.client.", {})]
     return os.getpid(), json.dumps(given, sort_keys=True)

@@ -108,7 +108,6 @@ class DeliveryAccount:
             at = self._ledgers.next(at)
 
     def _is_ascending(self, columns: Positions) -> bool:
-        """Return true if messages are in ascending order, and after those received before."""
         if not self._last_key < _key(columns, 0):
             return False
         ledgers, entries, indexes = map(np.diff, columns)
@@ -145,7 +144,6 @@ class DeliveryAccount:
             self._gaps.append((expected, min(last, self._end)))
 
     def _note_end(self, key: _Key, index: int, batch_size: Callable[[int], int]) -> None:
-        """Set `reached` if a message is the segment's last one, or is after it."""
         ledger, entry, batch = key
         here = Position(ledger, entry)
         if here < self._end:

@@ -85,7 +85,6 @@ class Block(list[InnerMessage]):
 
     @cached_property
     def _positions(self) -> list[tuple[int, int, int]]:
-        """Ledger, entry and batch index of each message."""
         ids = map(InnerMessage.message_id, self)
         return [(each.ledger_id(), each.entry_id(), each.batch_index()) for each in ids]
 
@@ -101,7 +100,6 @@ def read_block(reader: InnerReader, most: int, most_bytes: int, milliseconds: in
 
 
 def _octets_of(read: Callable[[InnerMessage], str], inner: InnerMessage) -> bytes:
-    """Read a text, which may not be UTF-8."""
     try:
         return read(inner).encode()
     except UnicodeDecodeError as error:

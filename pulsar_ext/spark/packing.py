@@ -77,7 +77,6 @@ def _add_python(archive: tarfile.TarFile) -> None:
 
 
 def _distributions() -> list[metadata.Distribution]:
-    """Return the installed distributions of `ROOTS` and all their dependencies."""
     found: dict[str, metadata.Distribution] = {}
     wanted = list(ROOTS)
     while wanted:

@@ -260,7 +260,6 @@ def decoder_of(settings: Settings, part: SchemaPart) -> PartDecoder | None:
 
 
 def _registered(settings: Settings, part: SchemaPart, kind: str) -> str:
-    """Fetch the schema of the topics from the broker."""
     admin = admin_of(settings)
     found: dict[str, str] = {}
     for topic in dict.fromkeys(str(TopicName.parse(name).parent) for name in topics_of(settings)):
@@ -410,7 +409,6 @@ def _key(block: MessageBlock, kind: pa.DataType) -> pa.Array:
 
 
 def _non_empty(column: pa.Array) -> pa.Array:
-    """Return a column of bytes with nulls in place of its empty values."""
     return with_nulls(column, sizes_of(column) == 0)
 
 

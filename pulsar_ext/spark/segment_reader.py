@@ -334,11 +334,9 @@ class _SegmentReader:
         return None
 
     def _is_quiet(self, seconds: float) -> bool:
-        """Return true if the broker may have no more messages to deliver, so that entries have to be looked up."""
         return seconds > _LOOKUP_SECONDS or (seconds >= _QUIET_SECONDS and not self._has_more())
 
     def _has_more(self) -> bool:
-        """Return true if the broker has undelivered messages, or does not answer."""
         try:
             return bool(self._reader._has_native_message_())
         except UNREACHABLE:
@@ -365,7 +363,6 @@ class _SegmentReader:
         return found if found is None or self._view is None else self._view.without_removed(found)
 
     def _note_arrived(self, block: MessageBlock, kept: list[int] | None) -> None:
-        """Record which incomplete messages arrived."""
         firsts = block.first_chunks
         self._unfinished.difference_update(firsts.values() if kept is None else map(firsts.get, kept))
         if misplaced := self._unfinished.intersection(firsts.values()):

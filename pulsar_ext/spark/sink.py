@@ -223,7 +223,6 @@ def divide(sizes: NDArray[np.int64], most: int, most_bytes: int) -> list[slice]:
 
 
 def _lengths_of(column: pa.Array) -> NDArray[np.int64]:
-    """Return the number of bytes of each value; a null has 0."""
     return np.asarray(compute.binary_length(column).fill_null(0))
 
 
@@ -408,7 +407,6 @@ _Sender = RowSender | PartitionedRowSender | MessageSender
 
 
 def _sender_of(producer: Producer[bytes]) -> _Sender:
-    """Return a sender of rows for a producer that nothing else uses."""
     match producer.sender:
         case PartitionedSender() as sender if all(map(_has_whole_batches, sender.parts)):
             return PartitionedRowSender(sender)

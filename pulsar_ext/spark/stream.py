@@ -250,7 +250,6 @@ class PulsarStreamReader(SplitReader, DataSourceStreamReader, limits.SupportsTri
             )
 
     def _ends(self, states: Sequence[TopicState], begin: Mapping[str, Offset]) -> dict[str, Offset]:
-        """Return the end of the next batch without limits."""
         ends = {}
         for state in states:
             end = state.end
