@@ -313,11 +313,15 @@ class _SegmentReader:
             if arrived:
                 progress = time.monotonic()
             now = time.monotonic()
-            if now >= lookup_at and (account.reached or self._is_quiet(now - progress)):
+            quiet = now - progress
+            # The broker may have no more messages to deliver: the entries without one have to be looked up.
+            if now >= lookup_at and (
+                account.reached or quiet > _LOOKUP_SECONDS or (quiet >= _QUIET_SECONDS and not self._has_more())
+            ):
                 lookup_at = now + _LOOKUP_SECONDS
-                if self._look_up_rest(now - progress):
+                if self._look_up_rest(quiet):
                     return
-            if now - progress > patience:
+            if quiet > patience:
                 self._give_up(patience)
                 return
 
@@ -332,9 +336,6 @@ class _SegmentReader:
         self._unfinished |= unfinished
         self._reopen(self._reread_from)
         return None
-
-    def _is_quiet(self, seconds: float) -> bool:
-        return seconds > _LOOKUP_SECONDS or (seconds >= _QUIET_SECONDS and not self._has_more())
 
     def _has_more(self) -> bool:
         try:

@@ -173,7 +173,12 @@ class PulsarStreamReader(SplitReader, DataSourceStreamReader, limits.SupportsTri
     def latestOffset(self, start: dict[str, object], limit: limits.ReadLimit) -> dict[str, object]:  # noqa: N802
         """Return the offsets at which the next batch ends, and acknowledge up to `start`, which is committed by now."""
         settings, started = self._settings, StreamOffset.from_json(start)
-        self._check_subscription(started)
+        wanted = settings["predefinedSubscription"]
+        if wanted is not None and wanted != started.subscription:
+            raise InvalidUse(
+                f"The checkpoint belongs to the subscription {started.subscription!r}, but option "
+                f"predefinedSubscription is {wanted!r}. Set it to the checkpoint's, or start with a new checkpoint."
+            )
         stats = stats_of(settings)
         begin = {topic: started.topics.get(topic, BEGINNING) for topic in stats}
         states = [state_of(settings, topic, found) for topic, found in stats.items()]
@@ -240,14 +245,6 @@ class PulsarStreamReader(SplitReader, DataSourceStreamReader, limits.SupportsTri
             self._subscription = QuerySubscription(offset.subscription, self._settings)
         self._subscription.ensure({topic: offset.topics.get(topic, BEGINNING) for topic in stats}, stats)
         return self._subscription
-
-    def _check_subscription(self, started: StreamOffset) -> None:
-        wanted = self._settings["predefinedSubscription"]
-        if wanted is not None and wanted != started.subscription:
-            raise InvalidUse(
-                f"The checkpoint belongs to the subscription {started.subscription!r}, but option "
-                f"predefinedSubscription is {wanted!r}. Set it to the checkpoint's, or start with a new checkpoint."
-            )
 
     def _ends(self, states: Sequence[TopicState], begin: Mapping[str, Offset]) -> dict[str, Offset]:
         ends = {}
