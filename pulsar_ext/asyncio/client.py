@@ -6,7 +6,7 @@ import asyncio
 import re
 import weakref
 from collections import deque
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from functools import cache, partial, wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -15,6 +15,7 @@ import pulsar.asyncio
 
 from pulsar_ext._native.handles import AsyncClientHandle
 from pulsar_ext._native.signatures import Arguments, binding, documented_by, own_arguments
+from pulsar_ext._runtime.context import ClientContext
 from pulsar_ext.client.client import Client as BlockingClient
 from pulsar_ext.client.consumers import ConsumerEventListener
 from pulsar_ext.dedup.opening import Recall
@@ -27,6 +28,8 @@ from pulsar_ext.intercept import (
     ReaderChain,
     ReaderInterceptor,
 )
+from pulsar_ext.key_shared.builders import ConsumerBuilder as BlockingConsumerBuilder
+from pulsar_ext.key_shared.builders import ReaderBuilder as BlockingReaderBuilder
 from pulsar_ext.key_shared.hash_ranges import RangesLike
 from pulsar_ext.key_shared.hashing import KeyFormsMode
 from pulsar_ext.message import Message
@@ -40,9 +43,8 @@ from pulsar_ext.schema.typed import T, TypedSchema
 from ._executor import Closable, Executor, awaited, call_listener, forwarded, running_loop_bridge
 from ._receiving import AsyncReceiving
 from .consumer import Consumer
-from .key_shared import ConsumerBuilder, RangeReaderGroup, ReaderBuilder
 from .producer import Producer
-from .reader import Reader, Reading, TableView
+from .reader import RangeReaderGroup, Reader, Reading, TableView
 from .requests import Replier, Requester
 
 
@@ -122,6 +124,44 @@ H = TypeVar("H", Consumer, Reader)
 K = TypeVar("K")
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+class _AwaitedBuilder:
+    """Builder whose last method is a coroutine; precedes the blocking builder among the bases."""
+
+    def __init__(
+        self, context: ClientContext, schema: type | TypedSchema | None, open_as: Callable[..., Awaitable[Any]]
+    ) -> None:
+        super().__init__(context, schema)  # type: ignore[call-arg]  # of the blocking builder
+        self._open_as = open_as
+
+    async def _opened(
+        self: Any, method: Callable[[Any], Any], kind: type[H], chains: type[ConsumerChain | ReaderChain], listener: str
+    ) -> H:
+        """Call the blocking builder's method; its chain is awaited, the option named `listener` called in the loop."""
+        builder, called = self.without(listener)
+        builder, interceptors = builder.without("interceptors")
+        chain = chains.of(self._context, interceptors, awaited=True)
+        opening = partial(method, builder.load_conf(interceptors=chain))
+        opened: H = await self._open_as(opening, kind, chain, called)
+        return opened
+
+
+class ReaderBuilder(_AwaitedBuilder, BlockingReaderBuilder):
+    """`pulsar_ext.ReaderBuilder` with a coroutine `create()`; made by `Client.new_reader()`."""
+
+    async def create(self) -> Reader:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Open the reader; raises like the blocking one. Its listener is called in the loop."""
+        return await self._opened(BlockingReaderBuilder.create, Reader, ReaderChain, "reader_listener")
+
+
+class ConsumerBuilder(_AwaitedBuilder, BlockingConsumerBuilder):
+    """`pulsar_ext.ConsumerBuilder` with a coroutine `subscribe()`; made by `Client.new_consumer()`."""
+
+    async def subscribe(self) -> Consumer:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Subscribe as the blocking builder does, with every slot checked; the listener is called in the loop."""
+        self.check_listener_action(listens=self.without("message_listener")[1] is not None)
+        return await self._opened(BlockingConsumerBuilder.subscribe, Consumer, ConsumerChain, "message_listener")
 
 
 def _arguments_of(make: Callable[P, object]) -> Callable[[Callable[..., None]], Callable[Concatenate[Client, P], None]]:
