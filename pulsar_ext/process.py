@@ -323,9 +323,7 @@ class ProcessRun:
         try:
             self._begin()
             with suppress(AlreadyClosed):
-                while self._wants_more():
-                    with suppress(Empty):
-                        self._fill(self._free.get(timeout=POLL_MILLIS / 1000))
+                self._feed()
             self._finish()
         except BaseException:  # from a signal handler at any point, also in `_finish()`; a second one waits for nothing
             self._finish()
@@ -354,6 +352,11 @@ class ProcessRun:
                 self._error = error
                 self.end()
             self._begun.set()
+
+    def _feed(self) -> None:
+        while self._wants_more():
+            with suppress(Empty):
+                self._fill(self._free.get(timeout=POLL_MILLIS / 1000))
 
     def _fill(self, slot: _Slot) -> None:
         while self._wants_more():

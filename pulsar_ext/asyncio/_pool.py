@@ -54,10 +54,7 @@ class EndpointPool(Generic[EndpointT]):
             known = self._known[name] = _Opened(opening, asyncio.ensure_future(opening()))
         known.users += 1
         try:
-            before = self._clock() - _IDLE_SECONDS
-            idle = [other for other, one in self._known.items() if not one.users and one.last_used < before]
-            if idle:
-                await asyncio.gather(*[_close(self._known.pop(other)) for other in idle])
+            await self._close_idle()
             yield await asyncio.shield(known.opening)  # others may wait for it
         finally:
             known.users -= 1
@@ -69,6 +66,12 @@ class EndpointPool(Generic[EndpointT]):
         opened = list(self._known.values())
         self._known.clear()
         await asyncio.gather(*map(_close, opened))
+
+    async def _close_idle(self) -> None:
+        before = self._clock() - _IDLE_SECONDS
+        idle = [name for name, one in self._known.items() if not one.users and one.last_used < before]
+        if idle:
+            await asyncio.gather(*[_close(self._known.pop(name)) for name in idle])
 
 
 async def _close(one: _Opened[EndpointT]) -> None:
