@@ -329,7 +329,7 @@ class ReceiveQueue(TransitionSubscriber):
         self._receive_async = receive_async
         self._answer = partial(self._on_answer, receive_async)
 
-    def _on_answer(self, requested_from: ReceiveAsync, result: Outcome, message: Any) -> None:
+    def _on_answer(self, requested_from: ReceiveAsync, result: Outcome, message: object) -> None:
         """Add the message or error of a request; callable from any thread."""
         keep_thread_state()
         if requested_from is not self._receive_async:

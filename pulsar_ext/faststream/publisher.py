@@ -73,7 +73,7 @@ class PulsarPublishCommand(BatchPublishCommand):
         _publish_type: PublishType = PublishType.PUBLISH,
         topic: str = "",
         correlation_id: str | None = None,
-        headers: dict[str, Any] | None = None,
+        headers: dict[str, str] | None = None,
         reply_to: str = "",
         key: str | None = None,
         ordering_key: str | None = None,

@@ -51,11 +51,12 @@ class QuerySubscription:
     def ensure(self, begin: Mapping[str, Offset], stats: Mapping[str, InternalStats]) -> None:
         """Create the subscription on topics that lack it, and connect."""
         for topic, offset in begin.items():
-            if self.name not in stats[topic].cursors:
+            cursor, sent = stats[topic].cursors.get(self.name), self._acknowledged.get(topic)
+            if cursor is None:
                 self._create(topic, offset, stats[topic])
                 self._acknowledged.pop(topic, None)
-            else:
-                self._resend(topic, stats[topic].cursors[self.name].mark_delete_position)
+            elif sent is not None and topic in self._consumers and cursor.mark_delete_position < sent:
+                self._send(topic, sent)  # it was lost, for instance because the broker was down
             if topic not in self._consumers:
                 self._consumers[topic] = self._connect(topic)
 
@@ -101,12 +102,6 @@ class QuerySubscription:
                 self._consumers.pop(topic).close()
             return
         self._acknowledged[topic] = position
-
-    def _resend(self, topic: str, mark_delete: Position) -> None:
-        """Resend an acknowledgement that was lost, for instance because the broker was down."""
-        sent = self._acknowledged.get(topic)
-        if sent is not None and mark_delete < sent and topic in self._consumers:
-            self._send(topic, sent)
 
     def _create(self, topic: str, offset: Offset, stats: InternalStats) -> None:
         if topic in self._consumers:
@@ -227,9 +222,8 @@ class PulsarStreamReader(SplitReader, DataSourceStreamReader, limits.SupportsTri
 
     def commit(self, end: dict[str, object]) -> None:
         """Acknowledge a batch that is committed."""
-        offset = StreamOffset.from_json(end)
         if self._subscription is not None:
-            self._subscription.acknowledge(offset.topics)
+            self._subscription.acknowledge(StreamOffset.from_json(end).topics)
 
     def stop(self) -> None:
         """Close the consumers of the query's subscription, which sends their pending acknowledgements."""
