@@ -87,15 +87,6 @@ class DeliveryAccount:
         """Mark every skipped entry as accounted for."""
         self._gaps.clear()
 
-    def snapshot(self) -> tuple[Position, _Key, _Key, bool]:
-        """Return the state for `restore`; call it when no entry is missing."""
-        return self.last, self._last_key, self._kept_key, self.reached
-
-    def restore(self, snapshot: tuple[Position, _Key, _Key, bool]) -> None:
-        """Discard the record of messages received since `snapshot`."""
-        self.last, self._last_key, self._kept_key, self.reached = snapshot
-        self._gaps.clear()
-
     def owns(self, position: Position) -> bool:
         """Return true if a message that begins at this entry belongs to the segment."""
         return self._after < Offset.at(position) <= self._until

@@ -19,6 +19,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from copy import copy
 from enum import Enum, auto
 
 import numpy as np
@@ -298,14 +299,13 @@ class _SegmentReader:
             self._close()
 
     def _read(self) -> Iterator[MessageBlock]:
-        account = self._account
         most, most_bytes = self._settings["maxBatchRows"], self._settings["maxBatchBytes"]
         patience = self._settings["pollTimeoutMs"] / 1000
         progress, lookup_at = time.monotonic(), 0.0
-        while not account.reached or self._unfinished:
+        while not self._account.reached or self._unfinished:
             inners: Block | None = read_block(self._reader.inner, most, most_bytes, _FIRST_MILLIS)
             block = self._next_block(inners) if inners else None
-            arrived = block is not None or (inners and not account.reached)
+            arrived = block is not None or (inners and not self._account.reached)
             inners = None
             if block is not None:
                 yield block
@@ -316,7 +316,7 @@ class _SegmentReader:
             quiet = now - progress
             # The broker may have no more messages to deliver: the entries without one have to be looked up.
             if now >= lookup_at and (
-                account.reached or quiet > _LOOKUP_SECONDS or (quiet >= _QUIET_SECONDS and not self._has_more())
+                self._account.reached or quiet > _LOOKUP_SECONDS or (quiet >= _QUIET_SECONDS and not self._has_more())
             ):
                 lookup_at = now + _LOOKUP_SECONDS
                 if self._look_up_rest(quiet):
@@ -327,12 +327,12 @@ class _SegmentReader:
 
     def _next_block(self, inners: Block) -> MessageBlock | None:
         """Return the messages of this segment; None without any, or if a message before them was skipped."""
-        snapshot, unfinished = self._account.snapshot(), set(self._unfinished)
+        before, unfinished = copy(self._account), set(self._unfinished)  # no entry is missing now
         block = self._accounted(MessageBlock(inners, self._segment.topic, self._partition, self._key_forms))
         if self._reread_from is None:
             return block
         # No message of this block has been yielded, so the whole block is read again, from the skipped message on.
-        self._account.restore(snapshot)
+        self._account = before
         self._unfinished |= unfinished
         self._reopen(self._reread_from)
         return None
