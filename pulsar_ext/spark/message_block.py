@@ -11,7 +11,7 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, repeat
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
@@ -77,16 +77,28 @@ class Block(list[InnerMessage]):
         return _offsets(map(len, found)), names, _column(value.encode() for one in found for value in one.values())
 
     def _values(self, name: str) -> list[bytes]:
-        read = getattr(InnerMessage, name)
-        try:
-            return list(map(str.encode if name != "data" else bytes, map(read, self)))
-        except UnicodeDecodeError:
-            return [_octets_of(read, inner) for inner in self]
+        """Return a field of each message, fetched once."""
+        if name not in vars(self):
+            read = getattr(InnerMessage, name)
+            try:
+                vars(self)[name] = list(map(str.encode if name != "data" else bytes, map(read, self)))
+            except UnicodeDecodeError:
+                vars(self)[name] = [_octets_of(read, inner) for inner in self]
+        found: list[bytes] = vars(self)[name]
+        return found
 
     @cached_property
     def _positions(self) -> list[tuple[int, int, int]]:
-        ids = map(InnerMessage.message_id, self)
-        return [(each.ledger_id(), each.entry_id(), each.batch_index()) for each in ids]
+        """Ledger, entry and batch index of each message; the ids at the ends of a whole batch determine the others."""
+        found: list[tuple[int, int, int]] = []
+        while (at := len(found)) < len(self):
+            ledger, entry, index = _position(self[at])
+            size = decode(_id_bytes(self[at])).batch_size if index >= 0 else 0
+            count = max(min(size - index, len(self) - at), 1)
+            if _position(self[at + count - 1]) != (ledger, entry, index + count - 1):
+                return list(map(_position, self))
+            found.extend(zip(repeat(ledger), repeat(entry), range(index, index + count)))
+        return found
 
 
 def read_block(reader: InnerReader, most: int, most_bytes: int, milliseconds: int, /) -> Block:
@@ -104,6 +116,11 @@ def _octets_of(read: Callable[[InnerMessage], str], inner: InnerMessage) -> byte
         return read(inner).encode()
     except UnicodeDecodeError as error:
         return error.object
+
+
+def _position(inner: InnerMessage) -> tuple[int, int, int]:
+    message_id = inner.message_id()
+    return message_id.ledger_id(), message_id.entry_id(), message_id.batch_index()
 
 
 def _id_bytes(inner: InnerMessage) -> bytes:
