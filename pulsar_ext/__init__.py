@@ -50,7 +50,7 @@ if _TYPE_CHECKING:  # the names in _HOMES for type checkers and the reference
         Position as Position,
         position_after as position_after,
     )
-    from .intercept.interfaces import (
+    from .intercept import (
         ConsumerInterceptor as ConsumerInterceptor,
         OutgoingMessage as OutgoingMessage,
         ProducerInterceptor as ProducerInterceptor,
@@ -90,7 +90,7 @@ if _TYPE_CHECKING:  # the names in _HOMES for type checkers and the reference
         Message as Message,
         MessageBatch as MessageBatch,
     )
-    from .process.actions import (
+    from .process import (
         Acknowledge as Acknowledge,
         DeadLetter as DeadLetter,
         ReconsumeLater as ReconsumeLater,
@@ -106,8 +106,8 @@ if _TYPE_CHECKING:  # the names in _HOMES for type checkers and the reference
     from .reader import Reader as Reader
     from .reading import Reading as Reading
     from .redelivery.schedule import MultiplierRedeliveryBackoff as MultiplierRedeliveryBackoff
-    from .request.replier import Replier as Replier
-    from .request.requester import Requester as Requester
+    from .request import Replier as Replier
+    from .request import Requester as Requester
     from .skip.skipper import SkipResult as SkipResult
     from .table_view import TableView as TableView
     from .topics_reader.reader import TopicsReader as TopicsReader
@@ -136,7 +136,7 @@ _HOMES = {
         ),
         "ids.message_id": "ChunkMessageId MessageId",
         "ids.position": "Position position_after",
-        "intercept.interfaces": "ConsumerInterceptor OutgoingMessage ProducerInterceptor ReaderInterceptor",
+        "intercept": "ConsumerInterceptor OutgoingMessage ProducerInterceptor ReaderInterceptor",
         "key_shared.consumer": "KeySharedPolicy MisroutedMessageWarning RangeConsumer",
         "key_shared.coverage": "KeyCover UncoveredSlotsWarning key_cover",
         "key_shared.hash_ranges": "KeyHashRange KeyHashRanges",
@@ -145,7 +145,7 @@ _HOMES = {
         "key_shared.reader_group": "RangeReader RangeReaderGroup",
         "look.survey": "MapLimits Survey TopicMap",
         "message": "Message MessageBatch",
-        "process.actions": "Acknowledge DeadLetter ReconsumeLater Redeliver",
+        "process": "Acknowledge DeadLetter ReconsumeLater Redeliver",
         "produce.router": "HashingScheme",
         "produce.batching": "MixedKeyBatchWarning",
         "produce.outcome": "DUPLICATE_MESSAGE SentMany",
@@ -153,8 +153,7 @@ _HOMES = {
         "reader": "Reader",
         "reading": "Reading",
         "redelivery.schedule": "MultiplierRedeliveryBackoff",
-        "request.replier": "Replier",
-        "request.requester": "Requester",
+        "request": "Replier Requester",
         "skip.skipper": "SkipResult",
         "table_view": "TableView",
         "topics_reader.reader": "TopicsReader",

@@ -42,8 +42,7 @@ from .errors import InvalidUse
 from .ids.message_id import AnyMessageId, MessageId, Origin, from_inner
 from .ids.topic_name import TopicName
 from .message import Message
-from .process.actions import Action, Redeliver
-from .process.processing import Handling, ProcessRun
+from .process import REDELIVER, Action, Handling, ProcessRun
 from .receive.filter import RedeliveryFilter, ScreenedSource
 from .receive.native import Unsubscription, is_of_several
 from .receive.order import ReceiveOrder, Transition, TransitionSubscriber
@@ -64,7 +63,6 @@ __all__ = ["Consumer", "Subscription"]
 
 _RECONNECT_MILLIS = 100
 """Milliseconds to wait for an unreachable broker before a batch is returned empty; the official default timeout."""
-_REDELIVER = Redeliver()
 
 
 @dataclass(slots=True)
@@ -762,7 +760,7 @@ class Consumer(Receiving[InnerConsumer, T], ConsumerHandle):
         handler: Callable[[Message[T]], object],
         *,
         concurrency: int = 1,
-        on_error: Action | Callable[[Message[T], Exception], Action] = _REDELIVER,
+        on_error: Action | Callable[[Message[T], Exception], Action] = REDELIVER,
         batch_timeout_ms: int = 10_000,
     ) -> None:
         """Call `handler` with every message, `concurrency` at a time on as many threads, until something ends it.

@@ -12,12 +12,11 @@ from typing import Any
 
 import pulsar.asyncio as _official_asyncio
 
-from .client import Client
+from .client import Client, ConsumerBuilder, ReaderBuilder
 from .consumer import AckScope, Consumer
 from .errors import PulsarException
-from .key_shared import ConsumerBuilder, GroupReader, RangeReaderGroup, ReaderBuilder
 from .producer import Producer
-from .reader import Reader, Reading, TableView
+from .reader import GroupReader, RangeReaderGroup, Reader, Reading, TableView
 from .requests import Replier, Replies, Requester
 
 __all__ = [

@@ -14,7 +14,7 @@ import pulsar
 
 from pulsar_ext._native.results import POLL_MILLIS
 from pulsar_ext.message import Message
-from pulsar_ext.process.processing import BegunBatches, Handling, Steps, redelivery_steps
+from pulsar_ext.process import BegunBatches, Handling, Steps, redelivery_steps
 
 from ._executor import is_own_cancellation, running_loop_bridge
 

@@ -338,7 +338,7 @@ class ReceiveQueue(TransitionSubscriber):
         self._receive_async = receive_async
         self._answer = partial(self._on_answer, receive_async)
 
-    def _on_answer(self, requested_from: ReceiveAsync, result: Outcome, message: Any) -> None:
+    def _on_answer(self, requested_from: ReceiveAsync, result: Outcome, message: object) -> None:
         """Add the message or error of a request; callable from any thread."""
         keep_thread_state()
         if requested_from is not self._receive_async:
@@ -514,7 +514,6 @@ class AsyncSeeking(AsyncReceiving[T]):
         return self._queue
 
     def _start_listener_(self, listener: Callable[[Self, Message[T]], object]) -> None:
-        """Call a listener with every message until this is closed."""
         self._listener_task = asyncio.create_task(self._listen(listener))
 
     async def _listen(self, listener: Callable[[Self, Message[T]], object]) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import re
 import weakref
 from collections import deque
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from functools import cache, partial, wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -15,29 +15,36 @@ import pulsar.asyncio
 
 from pulsar_ext._native.handles import AsyncClientHandle
 from pulsar_ext._native.signatures import Arguments, binding, documented_by, own_arguments
+from pulsar_ext._runtime.context import ClientContext
 from pulsar_ext.client.client import Client as BlockingClient
 from pulsar_ext.client.consumers import ConsumerEventListener
 from pulsar_ext.dedup.opening import Recall
 from pulsar_ext.ids.message_id import AnyMessageId
-from pulsar_ext.intercept.chain import ConsumerChain, ProducerChain, ReaderChain
-from pulsar_ext.intercept.interfaces import ConsumerInterceptor, ProducerInterceptor, ReaderInterceptor
+from pulsar_ext.intercept import (
+    ConsumerChain,
+    ConsumerInterceptor,
+    ProducerChain,
+    ProducerInterceptor,
+    ReaderChain,
+    ReaderInterceptor,
+)
+from pulsar_ext.key_shared.builders import ConsumerBuilder as BlockingConsumerBuilder
+from pulsar_ext.key_shared.builders import ReaderBuilder as BlockingReaderBuilder
 from pulsar_ext.key_shared.hash_ranges import RangesLike
 from pulsar_ext.key_shared.hashing import KeyFormsMode
 from pulsar_ext.message import Message
-from pulsar_ext.process.actions import Action
+from pulsar_ext.process import Action
 from pulsar_ext.produce.router import HashingScheme
 from pulsar_ext.producer import Producer as BlockingProducer
 from pulsar_ext.redelivery.schedule import Backoff
-from pulsar_ext.request.envelope import in_same_namespace
-from pulsar_ext.request.replier import Replying, ReplyProducers, replier_arguments
+from pulsar_ext.request import Replying, in_same_namespace, replier_arguments
 from pulsar_ext.schema.typed import T, TypedSchema
 
 from ._executor import Closable, Executor, awaited, call_listener, forwarded, running_loop_bridge
 from ._receiving import AsyncReceiving
 from .consumer import Consumer
-from .key_shared import ConsumerBuilder, RangeReaderGroup, ReaderBuilder
 from .producer import Producer
-from .reader import Reader, Reading, TableView
+from .reader import RangeReaderGroup, Reader, Reading, TableView
 from .requests import Replier, Requester
 
 
@@ -90,14 +97,12 @@ class _Intercepted(AsyncReceiving):
         return self._intercept_all(await super()._receive_many(max_messages, timeout_millis))
 
     async def batch_receive(self) -> list[Message]:
-        untyped: Any = super()
-        return self._intercept_all(await untyped.batch_receive())
+        return self._intercept_all(await super().batch_receive())  # type: ignore[misc]  # of a consumer
 
     def _intercept_all(self, messages: list[Message]) -> list[Message]:
         return [self.chain.before(self, message) for message in messages]
 
     def _end_receives_(self) -> None:
-        """Make every receive raise `AlreadyClosed`, and close the interceptors."""
         super()._end_receives_()
         self.chain.close()
 
@@ -119,6 +124,44 @@ H = TypeVar("H", Consumer, Reader)
 K = TypeVar("K")
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+class _AwaitedBuilder:
+    """Builder whose last method is a coroutine; precedes the blocking builder among the bases."""
+
+    def __init__(
+        self, context: ClientContext, schema: type | TypedSchema | None, open_as: Callable[..., Awaitable[Any]]
+    ) -> None:
+        super().__init__(context, schema)  # type: ignore[call-arg]  # of the blocking builder
+        self._open_as = open_as
+
+    async def _opened(
+        self: Any, method: Callable[[Any], Any], kind: type[H], chains: type[ConsumerChain | ReaderChain], listener: str
+    ) -> H:
+        """Call the blocking builder's method; its chain is awaited, the option named `listener` called in the loop."""
+        builder, called = self.without(listener)
+        builder, interceptors = builder.without("interceptors")
+        chain = chains.of(self._context, interceptors, awaited=True)
+        opening = partial(method, builder.load_conf(interceptors=chain))
+        opened: H = await self._open_as(opening, kind, chain, called)
+        return opened
+
+
+class ReaderBuilder(_AwaitedBuilder, BlockingReaderBuilder):
+    """`pulsar_ext.ReaderBuilder` with a coroutine `create()`; made by `Client.new_reader()`."""
+
+    async def create(self) -> Reader:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Open the reader; raises like the blocking one. Its listener is called in the loop."""
+        return await self._opened(BlockingReaderBuilder.create, Reader, ReaderChain, "reader_listener")
+
+
+class ConsumerBuilder(_AwaitedBuilder, BlockingConsumerBuilder):
+    """`pulsar_ext.ConsumerBuilder` with a coroutine `subscribe()`; made by `Client.new_consumer()`."""
+
+    async def subscribe(self) -> Consumer:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Subscribe as the blocking builder does, with every slot checked; the listener is called in the loop."""
+        self.check_listener_action(listens=self.without("message_listener")[1] is not None)
+        return await self._opened(BlockingConsumerBuilder.subscribe, Consumer, ConsumerChain, "message_listener")
 
 
 def _arguments_of(make: Callable[P, object]) -> Callable[[Callable[..., None]], Callable[Concatenate[Client, P], None]]:
@@ -340,9 +383,8 @@ class Client(Closable, AsyncClientHandle):
         has_letters = bool(consumer_options.get("enable_retry"))
         replying = Replying(handler, subscription_name, on_error, may_reply_to, has_letters)
         receiving, sending = replier_arguments(topic, subscription_name, schema, reply_schema, consumer_options)
-        consumer, opener = await self.subscribe(**receiving), self.blocking
-        producers = ReplyProducers(lambda reply_topic: opener.create_producer(reply_topic, **sending))
-        return Replier(consumer, self._executor, producers, replying)
+        consumer: Consumer = await self.subscribe(**receiving)
+        return Replier(consumer, lambda reply_topic: self.create_producer(reply_topic, **sending), replying)
 
     async def get_topic_partitions(self, topic: str) -> list[str]:
         """Return the names of a topic's partitions, or its own name if it is not partitioned."""

@@ -18,16 +18,13 @@ from pulsar_ext._wire.message_id_data import has_first_chunk
 from pulsar_ext.ack.confirm import ScopeCore
 from pulsar_ext.consumer import Consumer as BlockingConsumer
 from pulsar_ext.message import Message
-from pulsar_ext.process.actions import Action, Redeliver
-from pulsar_ext.process.processing import Handling
+from pulsar_ext.process import REDELIVER, Action, Handling
 from pulsar_ext.schema.typed import T
 
 from ._executor import Executor, awaited, forwarded
 from ._processing import ProcessRun
 from ._receiving import AsyncSeeking, BlockingReceiver, complete
 from .errors import error_of, translating
-
-_REDELIVER = Redeliver()
 
 
 class Consumer(AsyncSeeking[T], AsyncConsumerHandle):
@@ -69,7 +66,6 @@ class Consumer(AsyncSeeking[T], AsyncConsumerHandle):
         return [*self._ready(), *messages]  # messages of an earlier receive come first
 
     def _end_receives_(self) -> None:
-        """Make every waiting and later receive raise `AlreadyClosed`: the blocking counterpart is closed."""
         super()._end_receives_()
         for receiving in list(self._batches):
             complete(receiving, pulsar.Result.AlreadyClosed, [])
@@ -134,7 +130,6 @@ class Consumer(AsyncSeeking[T], AsyncConsumerHandle):
         return count
 
     def _ready(self) -> list[Message[T]]:
-        """Take the available messages that are not reserved for another caller."""
         messages = []
         while self._queue.has_ready and (message := self._queue.get_ready()) is not None:
             messages.append(message)
@@ -170,7 +165,7 @@ class Consumer(AsyncSeeking[T], AsyncConsumerHandle):
         handler: Callable[[Message[T]], object],
         *,
         concurrency: int = 100,
-        on_error: Action | Callable[[Message[T], Exception], object] = _REDELIVER,
+        on_error: Action | Callable[[Message[T], Exception], object] = REDELIVER,
         batch_timeout_ms: int = 10_000,
     ) -> None:
         """Call `handler` with every message, `concurrency` at a time, until processing ends.

@@ -154,7 +154,6 @@ class Producer(Closable, AsyncProducerHandle, Generic[T]):
     def _complete_send(
         self, future: asyncio.Future[MessageId], sequence_id: int | None, result: Result, sent: MessageId
     ) -> None:
-        """Complete the future of a send with its result, in the loop."""
         self._in_flight -= 1
         if future.done():
             return

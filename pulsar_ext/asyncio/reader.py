@@ -1,4 +1,4 @@
-"""The asyncio reader, also of key ranges, the reading from place to place, and the table view."""
+"""The asyncio reader, also of key ranges and in groups, the reading from place to place, and the table view."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Self
 
 from pulsar_ext._native.handles import AsyncReaderHandle
 from pulsar_ext.ids.message_id import MessageId
-from pulsar_ext.key_shared.reader_group import GroupReader
+from pulsar_ext.key_shared.reader_group import GroupReader as BlockingGroupReader
+from pulsar_ext.key_shared.reader_group import RangeReaderGroup as BlockingGroup
 from pulsar_ext.message import Message
 from pulsar_ext.reader import Reader as BlockingReader
 from pulsar_ext.reading import Reading as BlockingReading
@@ -30,7 +31,7 @@ class Reader(AsyncSeeking[T], AsyncReaderHandle):
     It is also an asynchronous iterator, which ends when the reader is closed, and a context manager.
     """
 
-    def __init__(self, blocking: BlockingReader[T] | GroupReader, executor: Executor) -> None:
+    def __init__(self, blocking: BlockingReader[T] | BlockingGroupReader, executor: Executor) -> None:
         super().__init__(blocking)
         plain = type(blocking) is BlockingReader and not blocking._screens_
         self._begin(blocking, executor, attrgetter("read_next_async") if plain else None, blocking.read_next)
@@ -54,6 +55,35 @@ class Reader(AsyncSeeking[T], AsyncReaderHandle):
         if queue.awaits_answer():  # a cancelled read's message may have left the C++ queue and not arrived here yet
             await asyncio.sleep(_ARRIVING_SECONDS)
         return queue.has_ready
+
+
+class GroupReader(Reader):
+    """Reader of a group. Close the group, not one reader: the others would stall."""
+
+
+class RangeReaderGroup(Closing[BlockingGroup]):
+    """Readers whose ranges cover all slots, like `pulsar_ext.RangeReaderGroup`; from `Client.create_reader_group()`."""
+
+    def __init__(self, blocking: BlockingGroup, executor: Executor) -> None:
+        super().__init__(blocking, executor)
+        self.readers = tuple(GroupReader(reader, executor) for reader in blocking)
+        self.filtering, self.reason = blocking.filtering, blocking.reason
+
+    async def close(self) -> None:
+        """Close the readers and delete their subscription; may be called again, also after the client's close."""
+        if self._executor.closed:
+            return
+        await self._executor.end(self.blocking.close, self._end_receives)
+
+    def _end_receives(self) -> None:
+        for reader in self.readers:
+            reader._end_receives_()
+
+    __repr__ = forwarded(BlockingGroup.__repr__)
+    __len__ = forwarded(BlockingGroup.__len__)
+
+    def __iter__(self) -> Iterator[GroupReader]:
+        return iter(self.readers)
 
 
 _TAKEN = 100

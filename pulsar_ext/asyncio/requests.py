@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Self
 
 from pulsar_ext.message import Message
-from pulsar_ext.request.envelope import Answer
-from pulsar_ext.request.replier import Replying, ReplyProducers
-from pulsar_ext.request.requester import Exchange
-from pulsar_ext.request.requester import Requester as BlockingRequester
+from pulsar_ext.request import Answer, Exchange, Replying, as_not_sent
+from pulsar_ext.request import Requester as BlockingRequester
 
-from ._executor import Closable, Closing, Executor, running_loop_bridge
+from ._executor import Closable, Closing, running_loop_bridge
+from ._pool import EndpointPool
 from ._processing import drive
 from .consumer import Consumer
 from .errors import translated, translating
+from .producer import Producer
 
 
 class Replies:
@@ -83,9 +84,11 @@ class Requester(Closing[BlockingRequester]):
 class Replier(Closable):
     """Answers the requests of one topic; made by `Client.replier()`."""
 
-    def __init__(self, consumer: Consumer, executor: Executor, producers: ReplyProducers, replying: Replying) -> None:
-        self.consumer, self._executor = consumer, executor
-        self._producers, self._replying = producers, replying
+    def __init__(
+        self, consumer: Consumer, open_producer: Callable[[str], Awaitable[Producer]], replying: Replying
+    ) -> None:
+        self.consumer, self._open, self._replying = consumer, open_producer, replying
+        self._producers: EndpointPool[Producer] = EndpointPool(lambda producer: producer.blocking.sender.closed)
 
     async def run(self, *, concurrency: int = 100) -> None:
         """Answer requests, `concurrency` at a time, until `stop()`, a close or a SIGTERM; see `Consumer.process()`."""
@@ -97,21 +100,16 @@ class Replier(Closable):
 
     async def close(self) -> None:
         """Close; unanswered requests are redelivered to another replier."""
-        if self._executor.closed:
-            return
-        if not self.consumer.blocking.is_closed:
-            await self.consumer.close()
-        await self._executor.run(self._producers.close)
+        try:
+            if not self.consumer.blocking.is_closed:
+                await self.consumer.close()
+        finally:
+            await self._producers.close()
 
     async def _handle(self, message: Message) -> None:
         await drive(self._replying.steps(message, self._send))
 
     async def _send(self, answer: Answer, properties: dict[str, str], content: object) -> None:
-        send = self._producers.send
-        if self._producers.knows(answer.topic):
-            sent = send(answer.topic, content, properties)
-        else:
-            sent = await self._executor.run(send, answer.topic, content, properties)
-        await asyncio.wrap_future(sent)
-        if self._producers.has_idle:
-            await self._executor.run(self._producers.close_idle)
+        with as_not_sent():
+            async with self._producers.use(answer.topic, partial(self._open, answer.topic)) as producer:
+                await producer.send(content, properties=properties)

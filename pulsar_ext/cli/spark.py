@@ -238,7 +238,7 @@ def pipeline(
             master, config = stack.enter_context(_own_cluster(directory))
             note(f"cluster: {master} with two workers")
         spark = stack.enter_context(_session(master, config))
-        from pulsar_ext.spark.jobs.archive import run_pipeline  # noqa: PLC0415  # needs Spark
+        from pulsar_ext.spark.jobs import run_pipeline  # noqa: PLC0415  # needs Spark
 
         note(f"broker: {broker.describe()}")
         counts = run_pipeline(spark, broker.service_url, broker.admin_url, directory, messages)
@@ -260,9 +260,9 @@ def pack(path: Path, *, as_json: Json = False) -> None:
     Args:
         path: `NAME.tar.gz` for a virtual environment (`--archives`), `NAME.zip` for the library alone (`--py-files`).
     """
-    from pulsar_ext.spark import packing  # noqa: PLC0415  # only for this command
+    from pulsar_ext.spark import shipping  # noqa: PLC0415  # only for this command
 
-    packed = packing.pack(path)
+    packed = shipping.pack(path)
     if as_json:
         print_json({"path": str(path), "bytes": path.stat().st_size, "distributions": packed})
     else:
@@ -287,11 +287,11 @@ def _own_cluster(directory: str) -> Iterator[tuple[str, dict[str, str]]]:
     The library is sent to the workers as to any cluster. Until the end, this process's working directory has the
     unpacked environment, and `PYSPARK_PYTHON` is set.
     """
-    from pulsar_ext.spark import packing  # noqa: PLC0415  # only for this
+    from pulsar_ext.spark import shipping  # noqa: PLC0415  # only for this
     from pulsar_ext.testing import SparkCluster  # noqa: PLC0415  # an extra
 
     archive = Path(directory, _ARCHIVE)
-    packing.pack(archive)
+    shipping.pack(archive)
     unpacked = Path(directory, _UNPACKED)
     unpacked.mkdir()
     subprocess.run(["tar", "-xzf", archive, "-C", unpacked], check=True)

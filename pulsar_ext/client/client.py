@@ -47,15 +47,14 @@ from pulsar_ext.doctor.examination import examine
 from pulsar_ext.doctor.findings import Diagnosis, DiagnosisLimits
 from pulsar_ext.errors import AdminRequired, AdminUnavailable, InvalidUse
 from pulsar_ext.ids.message_id import AnyMessageId, MessageId
-from pulsar_ext.intercept.chain import ConsumerChain, ReaderChain
-from pulsar_ext.intercept.interfaces import ConsumerInterceptor, ProducerInterceptor, ReaderInterceptor
+from pulsar_ext.intercept import ConsumerChain, ConsumerInterceptor, ProducerInterceptor, ReaderChain, ReaderInterceptor
 from pulsar_ext.key_shared.builders import ConsumerBuilder, ReaderBuilder
 from pulsar_ext.key_shared.hash_ranges import KeyHashRanges, RangesLike
 from pulsar_ext.key_shared.hashing import KeyFormsMode
 from pulsar_ext.key_shared.reader_group import Filtering, RangeReaderGroup, open_group, open_range_reader
 from pulsar_ext.look.survey import Survey, survey
 from pulsar_ext.message import Message
-from pulsar_ext.process.actions import Action
+from pulsar_ext.process import Action
 from pulsar_ext.produce.router import HashingScheme
 from pulsar_ext.producer import Producer
 from pulsar_ext.reader import Reader
@@ -63,9 +62,7 @@ from pulsar_ext.reading import Places, Reading, open_reading
 from pulsar_ext.receive.undecryptable import tolerates_decryption_failure, unique_name
 from pulsar_ext.redelivery.schedule import Backoff
 from pulsar_ext.redelivery.tracker import RedeliveryOptions
-from pulsar_ext.request.envelope import in_same_namespace
-from pulsar_ext.request.replier import Replier, Replying, replier_arguments
-from pulsar_ext.request.requester import Requester
+from pulsar_ext.request import Replier, Replying, Requester, in_same_namespace, replier_arguments
 from pulsar_ext.schema.choice import VersionLookup, schema_of
 from pulsar_ext.schema.typed import T, TypedSchema
 from pulsar_ext.skip.boundaries import Unit
@@ -598,22 +595,8 @@ class Client(ClientHandle):
             InvalidUse: an argument is invalid; nothing was opened.
         """
         self.context.callbacks.raise_inside("requester")
-        requester = Requester(
-            self.context,
-            topic,
-            reply_topic=reply_topic,
-            subscription_name=subscription_name,
-            timeout_ms=timeout_ms,
-            schema=schema,
-            reply_schema=reply_schema,
-            producer_options=producer_options,
-        )
-        try:
-            return requester.open()
-        except BaseException:  # such as a Ctrl-C: the caller does not get the requester
-            with contextlib.suppress(pulsar.PulsarException):
-                requester.close()
-            raise
+        names = reply_topic, subscription_name
+        return Requester(self.context, topic, *names, timeout_ms, schema, reply_schema, producer_options).open()
 
     def replier(
         self,

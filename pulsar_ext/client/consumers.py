@@ -33,8 +33,7 @@ from pulsar_ext.chunks.leftovers import ends_in_incomplete_message
 from pulsar_ext.consumer import Consumer, Subscription
 from pulsar_ext.errors import AdminError, InvalidUse
 from pulsar_ext.ids.message_id import MessageId
-from pulsar_ext.intercept.chain import ConsumerChain, ReaderChain, register_chain
-from pulsar_ext.intercept.receivers import intercept_consumer, intercept_reader
+from pulsar_ext.intercept import ConsumerChain, ReaderChain, intercept_consumer, intercept_reader, register_chain
 from pulsar_ext.key_shared.consumer import check_key_shared
 from pulsar_ext.message import Message, at_cluster, message_class
 from pulsar_ext.reader import Reader

@@ -21,8 +21,7 @@ from pulsar_ext._runtime.context import ClientContext
 from pulsar_ext.dedup.opening import Opening, Recall, check_deduplication_arguments
 from pulsar_ext.dedup.sender import ChunkedSender, DedupSender
 from pulsar_ext.errors import InvalidUse, ProducerBroken
-from pulsar_ext.intercept.chain import InterceptedSender, ProducerChain, register_chain
-from pulsar_ext.intercept.interfaces import ProducerInterceptor
+from pulsar_ext.intercept import InterceptedSender, ProducerChain, ProducerInterceptor, register_chain
 from pulsar_ext.message import Received, adopt_message
 from pulsar_ext.produce.batch import BatchingConfig
 from pulsar_ext.produce.batching import BatchingSender, SeparatedSender, batching_for_keys, mixed_key_check

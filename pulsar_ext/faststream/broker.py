@@ -32,7 +32,7 @@ from faststream.specification.schema import BrokerSpec, Tag, TagDict
 from pulsar_ext.admin import PulsarAdmin
 from pulsar_ext.asyncio import Client
 from pulsar_ext.ids.message_id import MessageId
-from pulsar_ext.request.envelope import in_same_namespace
+from pulsar_ext.request import in_same_namespace
 
 from .config import (
     Middlewares,
@@ -43,9 +43,8 @@ from .config import (
     check_producer_options,
 )
 from .message import PulsarMessage, Raw
-from .publisher import PublishOptions, PulsarPublishCommand, PulsarPublisher, SendOptions
+from .publisher import PublishOptions, PulsarPublishCommand, PulsarPublisher, PulsarSender, SendOptions
 from .registrator import PulsarRegistrator
-from .sender import PulsarSender
 from .subscriber import PulsarSubscriber
 
 _ID_WIDTH: Final = 10
@@ -324,7 +323,6 @@ class PulsarBroker(  # pyright: ignore[reportIncompatibleMethodOverride]  # as i
 
 
 def _shown_url(service_url: object) -> str:
-    """Return the service URL without credentials before an `@`."""
     url = service_url if isinstance(service_url, str) else os.environ.get("PULSAR_URL", "pulsar://localhost:6650")
     return re.sub(r"(://|,)[^/@,]*@", r"\1", url.partition("?")[0])
 

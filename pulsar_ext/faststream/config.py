@@ -12,13 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 import pulsar
-from faststream._internal.configs import (
-    BrokerConfig,
-    PublisherSpecificationConfig,
-    PublisherUsecaseConfig,
-    SubscriberSpecificationConfig,
-    SubscriberUsecaseConfig,
-)
+from faststream._internal import configs
 from faststream._internal.constants import EMPTY
 from faststream._internal.types import BrokerMiddleware
 from faststream.exceptions import IncorrectState, SetupError
@@ -30,9 +24,9 @@ from pulsar_ext._native.signatures import named_arguments
 from pulsar_ext.asyncio import Client
 from pulsar_ext.client.consumers import check_consumer, consumer_settings
 from pulsar_ext.ids.topic_name import TopicName
-from pulsar_ext.intercept.chain import ConsumerChain, ProducerChain
+from pulsar_ext.intercept import ConsumerChain, ProducerChain
 from pulsar_ext.redelivery.tracker import RedeliveryOptions
-from pulsar_ext.request.envelope import in_same_namespace
+from pulsar_ext.request import in_same_namespace
 
 Options: TypeAlias = Mapping[str, Any]
 """Arguments of a method of the client, by name."""
@@ -94,7 +88,7 @@ def full_topic(topic: str) -> str:
 
 
 @dataclass(kw_only=True)
-class PulsarBrokerConfig(BrokerConfig):
+class PulsarBrokerConfig(configs.BrokerConfig):
     """Settings of a broker or a router."""
 
     may_reply_to: Callable[[str, str], bool] = in_same_namespace
@@ -109,7 +103,7 @@ class PulsarBrokerConfig(BrokerConfig):
 
 
 @dataclass(kw_only=True)
-class PulsarSubscriberConfig(SubscriberUsecaseConfig, SubscriberSpecificationConfig):
+class PulsarSubscriberConfig(configs.SubscriberUsecaseConfig, configs.SubscriberSpecificationConfig):
     """Settings of a subscriber, and of its specification."""
 
     _outer_config: PulsarBrokerConfig  # pyright: ignore[reportIncompatibleVariableOverride]  # as FastStream's
@@ -131,7 +125,7 @@ class PulsarSubscriberConfig(SubscriberUsecaseConfig, SubscriberSpecificationCon
 
 
 @dataclass(kw_only=True)
-class PulsarPublisherConfig(PublisherUsecaseConfig, PublisherSpecificationConfig):
+class PulsarPublisherConfig(configs.PublisherUsecaseConfig, configs.PublisherSpecificationConfig):
     """Settings of a publisher, and of its specification."""
 
     _outer_config: PulsarBrokerConfig  # pyright: ignore[reportIncompatibleVariableOverride]  # as FastStream's

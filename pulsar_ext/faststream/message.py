@@ -18,8 +18,8 @@ from pulsar_ext.asyncio import Consumer
 from pulsar_ext.asyncio._processing import drive
 from pulsar_ext.errors import InvalidUse
 from pulsar_ext.message import Message
-from pulsar_ext.process.processing import redelivery_steps
-from pulsar_ext.request.envelope import CORRELATION, REPLY_TOPIC
+from pulsar_ext.process import redelivery_steps
+from pulsar_ext.request import CORRELATION, REPLY_TOPIC
 
 _CONTENT_TYPE: Final = "content-type"
 _CORRELATION_ID: Final = "correlation_id"
@@ -153,7 +153,7 @@ async def acknowledge(consumer: Consumer[bytes], raw_message: Raw) -> None:
         await consumer.acknowledge(raw_message)
 
 
-async def redeliver(consumer: Any, raw_message: Raw) -> None:
+async def redeliver(consumer: Consumer[bytes], raw_message: Raw) -> None:
     """Request redelivery of each message; one for which the backoff raises gets the delay of a first delivery."""
     for message in each_of(raw_message):
         await drive(redelivery_steps(consumer, message))

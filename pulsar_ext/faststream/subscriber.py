@@ -32,7 +32,7 @@ from pulsar_ext._native.results import POLL_MILLIS, raise_result
 from pulsar_ext.asyncio import Consumer
 from pulsar_ext.asyncio._processing import finish_batches
 from pulsar_ext.message import handled_in
-from pulsar_ext.process.processing import BegunBatches
+from pulsar_ext.process import BegunBatches
 
 from .config import PulsarBrokerConfig, PulsarSubscriberConfig, check_consumer_options
 from .message import PulsarMessage, PulsarParser, Raw, Rejection, each_of, redeliver
@@ -190,7 +190,11 @@ class PulsarSubscriber(SubscriberUsecase[Raw]):
             try:
                 await asyncio.gather(*others, return_exceptions=True)
             finally:
-                await self._close_consumer(consumer)
+                with contextlib.suppress(pulsar.AlreadyClosed):
+                    if consumer is not None and self.is_temporary:
+                        await consumer.unsubscribe()
+                    if consumer is not None:
+                        await consumer.close()  # sends pending acknowledgements first
 
     async def get_one(self, *, timeout: float = 5.0) -> PulsarMessage | None:  # noqa: ASYNC109  # FastStream's signature
         """Receive one message of a subscriber without handlers, None if none arrived in `timeout` seconds.
@@ -215,13 +219,6 @@ class PulsarSubscriber(SubscriberUsecase[Raw]):
         topic = message.topic if isinstance(message, PulsarMessage) else self.topic
         message_id = getattr(message, "message_id", "")
         return {"topic": topic, "subscription": self.subscription, "message_id": message_id}
-
-    async def _close_consumer(self, consumer: Consumer[bytes] | None) -> None:
-        if consumer is not None:
-            with contextlib.suppress(pulsar.AlreadyClosed):
-                if self.is_temporary:
-                    await consumer.unsubscribe()
-                await consumer.close()  # sends pending acknowledgements first
 
     async def _receive(self, consumer: Consumer[bytes]) -> None:
         while True:

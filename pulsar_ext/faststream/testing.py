@@ -23,8 +23,7 @@ from pulsar_ext.message import Message, received
 
 from .broker import PulsarBroker
 from .message import Raw
-from .publisher import PulsarPublishCommand, PulsarPublisher
-from .sender import EncodingProducer
+from .publisher import EncodingProducer, PulsarPublishCommand, PulsarPublisher
 from .subscriber import PulsarSubscriber
 
 _FOREVER_SECONDS = 1e9
@@ -109,7 +108,6 @@ class _Loopback(EncodingProducer):
         raise SubscriberNotFound(f"No subscriber of this test is for the topic {cmd.destination!r}.")
 
     def _subscribers_of(self, topic: str) -> list[PulsarSubscriber]:
-        """Return one subscriber for each subscription."""
         found = {one.subscription: one for one in reversed(_subscribers(self._brokers)) if one.subscribes_to(topic)}
         return list(reversed(found.values()))
 

@@ -22,7 +22,7 @@ from pulsar_ext._runtime.context import ClientContext
 from pulsar_ext.consumer import Consumer
 from pulsar_ext.errors import AdminError, InvalidUse, SlotsNotCovered
 from pulsar_ext.ids.message_id import AnyMessageId
-from pulsar_ext.intercept.interfaces import Interceptor
+from pulsar_ext.intercept import Interceptor
 from pulsar_ext.message import Message
 from pulsar_ext.reader import Reader
 from pulsar_ext.schema.typed import TypedSchema

@@ -26,7 +26,7 @@ from pulsar_ext._runtime.context import ClientContext
 from pulsar_ext.consumer import Consumer, Subscription
 from pulsar_ext.errors import InvalidKeyHashRange, InvalidUse, MisroutedMessage
 from pulsar_ext.ids.message_id import from_inner
-from pulsar_ext.intercept.chain import ConsumerChain
+from pulsar_ext.intercept import ConsumerChain
 from pulsar_ext.message import Message
 from pulsar_ext.receive.filter import FilteredSource
 

@@ -43,7 +43,7 @@ from pulsar_ext.errors import AdminError, AdminNotFound, InvalidKeyHashRange, In
 from pulsar_ext.ids.message_id import AnyMessageId, ChunkMessageId, MessageId
 from pulsar_ext.ids.position import Position
 from pulsar_ext.ids.topic_name import TopicName
-from pulsar_ext.intercept.chain import ReaderChain
+from pulsar_ext.intercept import ReaderChain
 from pulsar_ext.message import Message
 from pulsar_ext.reader import Reader
 from pulsar_ext.receive.compacted import CompactionFilter

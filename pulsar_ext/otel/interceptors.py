@@ -27,7 +27,7 @@ from pulsar_ext._runtime.context import ClientContext, Happening
 from pulsar_ext.consumer import Consumer
 from pulsar_ext.errors import DuplicateMessage, InvalidUse
 from pulsar_ext.ids.message_id import MessageId
-from pulsar_ext.intercept.interfaces import (
+from pulsar_ext.intercept import (
     ConsumerInterceptor,
     Interceptor,
     OutgoingMessage,

@@ -45,7 +45,6 @@ _FAMILIES: Final[dict[type[object], str]] = {
 
 
 def _family_of(shape: shapes.Shape) -> str:
-    """Return the JSON family in which values of a shape are written."""
     if _is_object(shape):
         return "object"
     if isinstance(shape, shapes.Array):

@@ -121,21 +121,7 @@ def _is_pydantic(kind: type[object]) -> TypeGuard[type[BaseModel]]:
     return hasattr(kind, "__pydantic_fields__") and hasattr(kind, "model_validate")
 
 
-@dataclasses.dataclass(frozen=True)
-class _ModelField:
-    """A field as declared in the model; `default` is None if it is required."""
-
-    name: str
-    annotation: object
-    metadata: tuple[object, ...] = ()
-    default: Callable[[], object] | None = None
-    wire: str = ""
-    parameter: str = ""
-
-
 class _Reading:
-    """Reads a model and its nested models, each once."""
-
     def __init__(self, model: type[object], bytes_as: shapes.Scalar) -> None:
         self._model, self._bytes = model, bytes_as
         self._records: dict[type[object], shapes.Record] = {}
@@ -149,29 +135,61 @@ class _Reading:
             return self._records[model]
         record = shapes.Record(self._name(model), model, aliases=tuple(getattr(model, "__avro_aliases__", ())))
         self._records[model] = record
-        for given in _pydantic_fields(model) if _is_pydantic(model) else _dataclass_fields(model):
-            self._path.append(given.name)
-            record.fields.append(self._field(given))
-            self._path.pop()
+        record.fields.extend(self._of_pydantic(model) if _is_pydantic(model) else self._of_dataclass(model))
         names = [field.name for field in record.fields]
         if duplicates := {name for name in names if names.count(name) > 1}:
             raise self._error(f"several fields have the name {', '.join(sorted(duplicates))} in the schema")
         return record
 
-    def _field(self, given: _ModelField) -> shapes.Field:
-        shape = self._shape(given.annotation, given.metadata)
-        annotated = get_args(given.annotation)[1:] if get_origin(given.annotation) is Annotated else ()
-        marks = [*given.metadata, *annotated]
-        named = next((mark for mark in marks if isinstance(mark, AvroName)), None)
-        name = named.name if named else given.wire or given.name
+    def _of_dataclass(self, model: type[Any]) -> Iterator[shapes.Field]:
+        try:
+            hints = typing.get_type_hints(model, include_extras=True)
+        except NameError as error:
+            raise InvalidUse(
+                f"An annotation of {model.__name__} cannot be read: {error}. Define the types that it names in a "
+                "module, not in a function. Nothing was opened."
+            ) from None
+        for field in dataclasses.fields(model):
+            if field.init:  # otherwise it is computed from other fields
+                has_factory = field.default is dataclasses.MISSING
+                default = _empty(field.default_factory) if has_factory else shapes.constant(field.default)
+                yield self._field(field.name, hints[field.name], default)
+
+    def _of_pydantic(self, model: type[BaseModel]) -> Iterator[shapes.Field]:
+        for name, field in model.__pydantic_fields__.items():
+            wire = field.serialization_alias or field.alias or ""
+            taken = field.validation_alias or field.alias or name
+            if not isinstance(taken, str):
+                raise InvalidUse(
+                    f"{model.__name__}.{name} must have a str as validation alias, got {taken!r}. Nothing was opened."
+                )
+            default = _empty(field.default_factory)
+            if field.default_factory is None and not field.is_required():
+                default = field.get_default  # returns a copy of a mutable default
+            yield self._field(name, field.annotation, default, tuple(field.metadata), wire, taken)
+
+    def _field(
+        self,
+        attribute: str,
+        annotation: object,
+        default: Callable[[], object] | None,
+        metadata: tuple[object, ...] = (),
+        wire: str = "",
+        parameter: str = "",
+    ) -> shapes.Field:
+        self._path.append(attribute)
+        shape = self._shape(annotation, metadata)
+        annotated = get_args(annotation)[1:] if get_origin(annotation) is Annotated else ()
+        named = next((mark for mark in (*metadata, *annotated) if isinstance(mark, AvroName)), None)
+        name = named.name if named else wire or attribute
         if not _NAME.fullmatch(name):
             raise self._error(f"{name!r} is not a valid Avro name: set one with AvroName(…)")
-        if given.default is not None and isinstance(shape, shapes.Union):  # a default must be of the first branch
+        if default is not None and isinstance(shape, shapes.Union):  # a default must be of the first branch
             with contextlib.suppress(shapes.InvalidValue):
-                first = shapes.branch_of(shape, given.default())
+                first = shapes.branch_of(shape, default())
                 shape = shapes.Union((first, *(branch for branch in shape.branches if branch is not first)))
-        aliases = named.aliases if named else ()
-        return shapes.Field(name, given.name, shape, given.default, aliases, given.parameter or given.name)
+        self._path.pop()
+        return shapes.Field(name, attribute, shape, default, named.aliases if named else (), parameter or attribute)
 
     def drop_unsupported_defaults(self) -> None:
         """Remove defaults that the topic's schema cannot have, so that readers without this model see equal values."""
@@ -258,35 +276,6 @@ class _Reading:
 
     def _error(self, why: str) -> InvalidUse:
         return InvalidUse(f"{'.'.join(self._path)}: {why}. Nothing was opened.")
-
-
-def _dataclass_fields(model: type[Any]) -> Iterator[_ModelField]:
-    try:
-        hints = typing.get_type_hints(model, include_extras=True)
-    except NameError as error:
-        raise InvalidUse(
-            f"An annotation of {model.__name__} cannot be read: {error}. Define the types that it names in a module, "
-            "not in a function. Nothing was opened."
-        ) from None
-    for field in dataclasses.fields(model):
-        if field.init:  # otherwise it is computed from other fields
-            has_factory = field.default is dataclasses.MISSING
-            default = _empty(field.default_factory) if has_factory else shapes.constant(field.default)
-            yield _ModelField(field.name, hints[field.name], default=default)
-
-
-def _pydantic_fields(model: type[BaseModel]) -> Iterator[_ModelField]:
-    for name, field in model.__pydantic_fields__.items():
-        wire = field.serialization_alias or field.alias or ""
-        taken = field.validation_alias or field.alias or name
-        if not isinstance(taken, str):
-            raise InvalidUse(
-                f"{model.__name__}.{name} must have a str as validation alias, got {taken!r}. Nothing was opened."
-            )
-        default = _empty(field.default_factory)
-        if field.default_factory is None and not field.is_required():
-            default = field.get_default  # returns a copy of a mutable default
-        yield _ModelField(name, field.annotation, tuple(field.metadata), default, wire, taken)
 
 
 def _empty(factory: object) -> Callable[[], object] | None:

@@ -12,6 +12,7 @@ import json
 import os
 import socket
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
@@ -32,55 +33,51 @@ _BUSY = stop_after_delay(60)
 _ADMIN_SECONDS = 60.0
 """Duration in seconds for which a request is retried while the broker is down."""
 
-_clients: dict[tuple[int, str], Client] = {}
-_admins: dict[tuple[int, str], PulsarAdmin] = {}
 _lock = Lock()
 os.register_at_fork(after_in_child=lambda: globals().update(_lock=Lock()))
 
 
-def _of_process(known: dict[tuple[int, str], T], settings: Settings, make: Callable[[], T]) -> T:
-    """Return what this process has for the options; make it if necessary."""
-    given = [settings["service.url"], settings["admin.url"], settings["token"], settings.passed.get("pulsar.client.")]
-    key = os.getpid(), json.dumps(given, sort_keys=True)
-    with _lock:
-        if key not in known:
-            known[key] = make()
-        return known[key]
-
-
 def admin_of(settings: Settings) -> PulsarAdmin:
     """Return this process's admin API."""
-    url, token = settings["admin.url"], settings["token"]
-    passed = settings.passed.get("pulsar.client.", {})
-
-    def make() -> PulsarAdmin:
-        return PulsarAdmin(
-            url or derive_admin_url(settings["service.url"], has_secret=token is not None),
-            token=token,
-            deadline_seconds=_ADMIN_SECONDS,
-            max_attempts=1000,
-            **{name: value for name, value in passed.items() if name.startswith("tls_")},
-        )
-
-    return _of_process(_admins, settings, make)
+    with _lock:
+        return _admin(*_access(settings))
 
 
 def client_of(settings: Settings) -> Client:
     """Return this process's client."""
-    admin = admin_of(settings)
+    with _lock:
+        return _client(*_access(settings))
 
-    def make() -> Client:
-        options = dict(settings.passed.get("pulsar.client.", {}))
-        certificate, private_key = options.get("tls_certificate_file_path"), options.get("tls_private_key_file_path")
-        if settings["token"] is not None:
-            options["authentication"] = AuthenticationToken(settings["token"])
-        elif certificate is not None and private_key is not None:
-            # A certificate and its key encrypt the connection, but the broker authenticates only by a plugin.
-            options["authentication"] = AuthenticationTLS(certificate, private_key)
-        quiet = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
-        return Client(settings["service.url"], admin=admin, logger=quiet, **options)
 
-    return _of_process(_clients, settings, make)
+def _access(settings: Settings) -> tuple[int, str]:
+    names = "service.url", "admin.url", "token"
+    given = [*(settings[name] for name in names), settings.passed.get("pulsar.client.", {})]
+    return os.getpid(), json.dumps(given, sort_keys=True)
+
+
+@cache
+def _admin(_: int, access: str) -> PulsarAdmin:
+    service_url, url, token, passed = json.loads(access)
+    return PulsarAdmin(
+        url or derive_admin_url(service_url, has_secret=token is not None),
+        token=token,
+        deadline_seconds=_ADMIN_SECONDS,
+        max_attempts=1000,
+        **{name: value for name, value in passed.items() if name.startswith("tls_")},
+    )
+
+
+@cache
+def _client(process: int, access: str) -> Client:
+    service_url, _, token, options = json.loads(access)
+    certificate, private_key = options.get("tls_certificate_file_path"), options.get("tls_private_key_file_path")
+    if token is not None:
+        options["authentication"] = AuthenticationToken(token)
+    elif certificate is not None and private_key is not None:
+        # A certificate and its key encrypt the connection, but the broker authenticates only by a plugin.
+        options["authentication"] = AuthenticationTLS(certificate, private_key)
+    quiet = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
+    return Client(service_url, admin=_admin(process, access), logger=quiet, **options)
 
 
 def when_free(busy: type[Exception], connect: Callable[[], T]) -> T:

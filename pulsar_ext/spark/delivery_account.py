@@ -87,15 +87,6 @@ class DeliveryAccount:
         """Mark every skipped entry as accounted for."""
         self._gaps.clear()
 
-    def snapshot(self) -> tuple[Position, _Key, _Key, bool]:
-        """Return the state for `restore`; call it when no entry is missing."""
-        return self.last, self._last_key, self._kept_key, self.reached
-
-    def restore(self, snapshot: tuple[Position, _Key, _Key, bool]) -> None:
-        """Discard the record of messages received since `snapshot`."""
-        self.last, self._last_key, self._kept_key, self.reached = snapshot
-        self._gaps.clear()
-
     def owns(self, position: Position) -> bool:
         """Return true if a message that begins at this entry belongs to the segment."""
         return self._after < Offset.at(position) <= self._until
@@ -108,7 +99,6 @@ class DeliveryAccount:
             at = self._ledgers.next(at)
 
     def _is_ascending(self, columns: Positions) -> bool:
-        """Return true if messages are in ascending order, and after those received before."""
         if not self._last_key < _key(columns, 0):
             return False
         ledgers, entries, indexes = map(np.diff, columns)
@@ -145,7 +135,6 @@ class DeliveryAccount:
             self._gaps.append((expected, min(last, self._end)))
 
     def _note_end(self, key: _Key, index: int, batch_size: Callable[[int], int]) -> None:
-        """Set `reached` if a message is the segment's last one, or is after it."""
         ledger, entry, batch = key
         here = Position(ledger, entry)
         if here < self._end:

@@ -8,7 +8,7 @@ The C++ client returns a key that was sent as bytes in base64, and a text that i
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import cached_property
 from itertools import accumulate, repeat
@@ -41,39 +41,26 @@ _NEXT_MILLIS: Final = 10
 _OF_IDS: Final = ("ledger_id", "entry_id", "batch_index")
 
 
-class Block:
+class Block(list[InnerMessage]):
     """C++ messages, and their fields as columns."""
-
-    def __init__(self, inners: Sequence[InnerMessage], payloads: list[bytes] | None = None, /) -> None:
-        self._inners = inners
-        self._known = {} if payloads is None else {"data": payloads}
-
-    def __len__(self) -> int:
-        return len(self._inners)
-
-    def __getitem__(self, index: int, /) -> InnerMessage:
-        return self._inners[index]
-
-    def __iter__(self) -> Iterator[InnerMessage]:
-        return iter(self._inners)
 
     def take(self, indexes: list[int], /) -> Block:
         """Return a block of the messages at these indexes, which ascend."""
-        return Block([self._inners[index] for index in indexes])
+        return Block([self[index] for index in indexes])
 
     def numbers(self, name: str, /) -> Numbers:
         """Return a number of each message, 64 bits each, as a buffer."""
         if name in _OF_IDS:
             return array("q", map(itemgetter(_OF_IDS.index(name)), self._positions))
         if name == "is_chunked":
-            positions = zip(self._positions, self._inners, strict=True)
+            positions = zip(self._positions, self, strict=True)
             return array("q", [one[2] < 0 and has_first_chunk(_id_bytes(inner)) for one, inner in positions])
         if name == "sequence_id":
-            return array("Q", map(sequence_id_of, self._inners, map(bytes.decode, self._values("producer_name"))))
+            return array("Q", map(sequence_id_of, self, map(bytes.decode, self._values("producer_name"))))
         if name == "key_slot":
-            keys = zip(self._values("ordering_key"), self._values("partition_key"), self._inners, strict=True)
+            keys = zip(self._values("ordering_key"), self._values("partition_key"), self, strict=True)
             return array("q", [key_slot(ordering or key or _keyless(inner)) for ordering, key, inner in keys])
-        return array("Q", map(getattr(InnerMessage, name), self._inners))
+        return array("Q", map(getattr(InnerMessage, name), self))
 
     def octets(self, name: str, /) -> Octets:
         """Return a field of each message as bytes."""
@@ -81,52 +68,50 @@ class Block:
 
     def ids(self) -> Octets:
         """Return the serialized ids."""
-        return _column(map(_id_bytes, self._inners))
+        return _column(map(_id_bytes, self))
 
     def properties(self) -> tuple[Numbers, Octets, Octets]:
         """Return the offsets of the properties of each message and of their end, their names and their values."""
-        found = list(map(InnerMessage.properties, self._inners))
+        found = list(map(InnerMessage.properties, self))
         names = _column(name.encode() for one in found for name in one)
         return _offsets(map(len, found)), names, _column(value.encode() for one in found for value in one.values())
 
     def _values(self, name: str) -> list[bytes]:
         """Return a field of each message, fetched once."""
-        if name not in self._known:
+        if name not in vars(self):
             read = getattr(InnerMessage, name)
             try:
-                self._known[name] = list(map(str.encode if name != "data" else bytes, map(read, self._inners)))
+                vars(self)[name] = list(map(str.encode if name != "data" else bytes, map(read, self)))
             except UnicodeDecodeError:
-                self._known[name] = [_octets_of(read, inner) for inner in self._inners]
-        return self._known[name]
+                vars(self)[name] = [_octets_of(read, inner) for inner in self]
+        found: list[bytes] = vars(self)[name]
+        return found
 
     @cached_property
     def _positions(self) -> list[tuple[int, int, int]]:
         """Ledger, entry and batch index of each message; the ids at the ends of a whole batch determine the others."""
         found: list[tuple[int, int, int]] = []
         while (at := len(found)) < len(self):
-            ledger, entry, index = _position(self._inners[at])
-            size = decode(_id_bytes(self._inners[at])).batch_size if index >= 0 else 0
+            ledger, entry, index = _position(self[at])
+            size = decode(_id_bytes(self[at])).batch_size if index >= 0 else 0
             count = max(min(size - index, len(self) - at), 1)
-            if _position(self._inners[at + count - 1]) != (ledger, entry, index + count - 1):
-                return list(map(_position, self._inners))
+            if _position(self[at + count - 1]) != (ledger, entry, index + count - 1):
+                return list(map(_position, self))
             found.extend(zip(repeat(ledger), repeat(entry), range(index, index + count)))
         return found
 
 
 def read_block(reader: InnerReader, most: int, most_bytes: int, milliseconds: int, /) -> Block:
     """Return messages up to a number and a size; none if the first exceeds a timeout, while the next have 10 ms."""
-    inners: list[InnerMessage] = []
-    payloads: list[bytes] = []
+    block = Block()
     with suppress(Timeout):
-        while len(inners) < most and most_bytes > 0:
-            inners.append(inner := reader.read_next(_NEXT_MILLIS if inners else milliseconds))
-            payloads.append(data := inner.data())
-            most_bytes -= len(data)
-    return Block(inners, payloads)
+        while len(block) < most and most_bytes > 0:
+            block.append(inner := reader.read_next(_NEXT_MILLIS if block else milliseconds))
+            most_bytes -= inner.length()
+    return block
 
 
 def _octets_of(read: Callable[[InnerMessage], str], inner: InnerMessage) -> bytes:
-    """Read a text, which may not be UTF-8."""
     try:
         return read(inner).encode()
     except UnicodeDecodeError as error:

@@ -122,7 +122,6 @@ def _parse_offset(value: object) -> str | Offset:
 
 
 def _parse_keys(value: str) -> KeyHashRanges:
-    """Parse keys, as a JSON list or separated by commas; return their slots."""
     keys = json.loads(value) if value.strip().startswith("[") else parse_names(value)
     if not keys or not all(isinstance(key, str) for key in keys):
         raise ValueError("allowed: keys separated by commas, or a JSON list of strings")

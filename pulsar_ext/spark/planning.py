@@ -23,6 +23,7 @@ from pulsar_ext.ids.position import Ledgers, Position
 from pulsar_ext.ids.topic_name import TopicName
 from pulsar_ext.skip.boundaries import before_open_transactions
 
+from .connection import admin_of
 from .errors import Loss, report_data_loss
 from .offsets import BEGINNING, Offset, Segment, TopicState, lost_before
 from .options import Settings
@@ -35,22 +36,17 @@ _known_readable: dict[str, Position] = {}
 """Last entry of each topic when it had no open transaction before it; no later transaction changes that."""
 
 
-def topics_of(admin: PulsarAdmin, settings: Settings) -> list[str]:
+def topics_of(settings: Settings) -> list[str]:
     """Return the full name of every topic partition to read, sorted."""
-    if settings["topicsPattern"] is not None:
-        parents = _matching(admin, settings["topicsPattern"])
-    else:
-        names = settings["topics"] or (settings["topic"],)
-        parents = [TopicName.parse(name) for name in names]
-    found: dict[str, None] = {}
-    for parent in parents:
-        if not parent.is_persistent:
-            raise InvalidUse(f"{parent} is not persistent: it stores nothing to read.")
-        found.update(dict.fromkeys(_partitions(admin, parent, settings)))
-    return sorted(found)
+    names = settings["topics"] or (settings["topic"],)
+    parents = map(TopicName.parse, names) if settings["topicsPattern"] is None else _matching(settings)
+    return sorted({topic for parent in parents for topic in _partitions(parent, settings)})
 
 
-def _partitions(admin: PulsarAdmin, parent: TopicName, settings: Settings) -> list[str]:
+def _partitions(parent: TopicName, settings: Settings) -> list[str]:
+    if not parent.is_persistent:
+        raise InvalidUse(f"{parent} is not persistent: it stores nothing to read.")
+    admin = admin_of(settings)
     try:
         count = 0 if parent.is_partition else admin.partitions(parent)
         if not count:
@@ -66,35 +62,34 @@ def _partitions(admin: PulsarAdmin, parent: TopicName, settings: Settings) -> li
     return [str(parent.partition(index)) for index in range(count)] or [str(parent)]
 
 
-def _matching(admin: PulsarAdmin, pattern: str) -> list[TopicName]:
+def _matching(settings: Settings) -> list[TopicName]:
+    pattern = settings["topicsPattern"]
     namespace, _, expression = pattern.removeprefix("persistent://").rpartition("/")
     if namespace.count("/") != 1:
         raise InvalidUse(f"Option topicsPattern {pattern!r}: write it as tenant/namespace/expression.")
     wanted = re.compile(expression)
-    parents = {TopicName.parse(name).parent for name in admin.topics(namespace)}
+    parents = {TopicName.parse(name).parent for name in admin_of(settings).topics(namespace)}
     return sorted(name for name in parents if wanted.fullmatch(name.name))
 
 
-def stats_of(admin: PulsarAdmin, topics: Iterable[str]) -> dict[str, InternalStats]:
-    """Return the ledgers and cursors of partitions; the broker creates them one by one, and deletes idle ones."""
+def stats_of(settings: Settings, topics: Iterable[str] | None = None) -> dict[str, InternalStats]:
+    """Return the ledgers and cursors of the partitions to read, or of some; the broker deletes idle ones."""
     found = {}
-    for topic in topics:
-        with contextlib.suppress(AdminNotFound):
-            found[topic] = admin.internal_stats(topic)
+    for topic in topics_of(settings) if topics is None else topics:
+        with contextlib.suppress(AdminNotFound):  # the broker creates them one by one
+            found[topic] = admin_of(settings).internal_stats(topic)
     return found
 
 
-def state_of(settings: Settings, topic: str, stats: InternalStats, admin: PulsarAdmin) -> TopicState:
+def state_of(settings: Settings, topic: str, stats: InternalStats) -> TopicState:
     """Return the state of a topic partition up to the first open transaction; its entries are sampled once."""
+    admin = admin_of(settings)
     sizes = _readable(topic, tuple(sorted(stats.ledger_sizes())), admin)
     compacted = stats.compacted if settings["readCompacted"] else None
     kept = None if compacted is None else compacted.entries
-    if topic not in _samples:
-        sampled = _sample(admin, topic, Ledgers(sizes))
-        if sampled is None:
-            return TopicState(topic, sizes, stats.total_size, compacted_entries=kept)
-        _samples[topic] = sampled
-    return TopicState(topic, sizes, stats.total_size, *_samples[topic], kept)
+    if topic not in _samples and any(count for _, count in sizes):
+        _samples[topic] = _sample(admin, topic, Ledgers(sizes))
+    return TopicState(topic, sizes, stats.total_size, *_samples.get(topic, (1, 1)), kept)
 
 
 def _readable(topic: str, sizes: tuple[tuple[int, int], ...], admin: PulsarAdmin) -> tuple[tuple[int, int], ...]:
@@ -112,11 +107,9 @@ def _readable(topic: str, sizes: tuple[tuple[int, int], ...], admin: PulsarAdmin
     return sizes
 
 
-def _sample(admin: PulsarAdmin, topic: str, ledgers: Ledgers) -> tuple[int, int] | None:
-    """Return the fewest messages of an entry, and the largest size of a message, in a sample; None without entries."""
-    if ledgers.last is None:
-        return None
-    total = ledgers.up_to(ledgers.last)
+def _sample(admin: PulsarAdmin, topic: str, ledgers: Ledgers) -> tuple[int, int]:
+    """Return the fewest messages of an entry, and the largest size of a message, in a sample of the entries."""
+    total = sum(count for _, count in ledgers)
     fewest, heaviest = [], [1]
     for nth in {1 + (total - 1) * part // (_SAMPLES - 1) for part in range(_SAMPLES)}:
         at = ledgers.number(nth)
@@ -131,15 +124,15 @@ def _sample(admin: PulsarAdmin, topic: str, ledgers: Ledgers) -> tuple[int, int]
     return min(fewest, default=1), max(heaviest)
 
 
-def batch_segments(admin: PulsarAdmin, settings: Settings) -> list[Segment]:
+def batch_segments(settings: Settings) -> list[Segment]:
     """Plan a batch read: return a segment for each topic partition."""
-    topics = topics_of(admin, settings)
+    topics = topics_of(settings)
     check_topics_of_offsets(settings, topics)
     segments = []
-    for topic, stats in stats_of(admin, topics).items():
-        state = state_of(settings, topic, stats, admin)
-        begin = begin_of(admin, settings, state, "earliest")
-        segments.append(Segment.of(state, begin, _bound_of(admin, settings, state, "ending", "latest")))
+    for topic, stats in stats_of(settings, topics).items():
+        state = state_of(settings, topic, stats)
+        begin = begin_of(settings, state, "earliest")
+        segments.append(Segment.of(state, begin, _bound_of(settings, state, "ending", "latest")))
     return segments
 
 
@@ -165,39 +158,36 @@ def _for_topic(value: T | dict[str, T], topic: str) -> T | None:
     return by_name.get(topic, by_name.get(str(name.parent)))
 
 
-def begin_of(admin: PulsarAdmin, settings: Settings, state: TopicState, default: str) -> Offset:
+def begin_of(settings: Settings, state: TopicState, default: str) -> Offset:
     """Return the offset after which reading begins; `default` is "earliest" or "latest"."""
-    begin = _bound_of(admin, settings, state, "starting", default)
+    begin = _bound_of(settings, state, "starting", default)
     if isinstance(_for_topic(settings["startingOffsets"], state.topic), Offset):
         begin = begin.just_before()
         report_data_loss(settings, find_loss(state, begin, None))
     return begin
 
 
-def _bound_of(admin: PulsarAdmin, settings: Settings, state: TopicState, side: str, default: str) -> Offset:
+def _bound_of(settings: Settings, state: TopicState, side: str, default: str) -> Offset:
     """Return the offset that an option of a side, "starting" or "ending", sets for a topic partition."""
     moment = _for_topic(settings[f"{side}Time"], state.topic)
     if moment is not None:
-        return _at_time(admin, state, moment)
+        return _at_time(admin_of(settings), state, moment)
     value = _for_topic(settings[f"{side}Offsets"], state.topic) or default
     if isinstance(value, Offset):
-        return _at_message(admin, state, value)
+        return _at_message(admin_of(settings), state, value)
     return BEGINNING if value == "earliest" else state.end
 
 
-def planned_segment(
-    admin: PulsarAdmin, settings: Settings, topic: str, bounds: tuple[Offset, Offset], subscription: str
-) -> Segment | None:
+def planned_segment(settings: Settings, topic: str, begin: Offset, until: Offset, subscription: str) -> Segment | None:
     """Return the segment of a planned batch in a topic partition; None if it is empty or no longer exists."""
-    begin, until = bounds
     if begin == until:
         return None
-    stats = stats_of(admin, [topic]).get(topic)
+    stats = stats_of(settings, [topic]).get(topic)
     if stats is None:
         what = f"{topic} was to be read up to {until}, but it was deleted"
         report_data_loss(settings, Loss(topic, until.last_entry, None, what))
         return None
-    state = state_of(settings, topic, stats, admin)
+    state = state_of(settings, topic, stats)
     report_data_loss(settings, find_loss(state, begin, stats.cursors.get(subscription), until))
     return Segment.of(state, begin, until)
 
@@ -246,4 +236,4 @@ def _at_time(admin: PulsarAdmin, state: TopicState, moment: int) -> Offset:
     found = admin.message_id_by_time(state.topic, moment)
     if found.ledger_id < 0:
         return BEGINNING
-    return min(Offset(found.ledger_id, found.entry_id).just_before(), state.end, key=lambda offset: offset.key)
+    return min(Offset(found.ledger_id, found.entry_id).just_before(), state.end)

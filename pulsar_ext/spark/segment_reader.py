@@ -19,6 +19,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from copy import copy
 from enum import Enum, auto
 
 import numpy as np
@@ -28,7 +29,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 from pulsar_ext._native.results import UNREACHABLE
-from pulsar_ext.admin import EntryMetadata, InternalStats, LedgerInfo
+from pulsar_ext.admin import EntryMetadata, InternalStats
 from pulsar_ext.chunks.search import resolve_chunks
 from pulsar_ext.dedup.opening import is_shown_exactly
 from pulsar_ext.errors import AdminNotFound, IncompleteChunkedMessage, InvalidUse, MessageIdUnresolved, PulsarExtError
@@ -56,9 +57,7 @@ class _CompactedView:
         self._horizon = Position(-1, -1)
         self.outlives = segment.only_compacted > 0
         """True if entries of deleted ledgers may be delivered."""
-        self._ledger: LedgerInfo | None = None
-        if self.outlives:
-            self._ledger = self._query().compacted
+        self._ledger = self._query().compacted if self.outlives else None
         self._seen: set[tuple[int, int]] = set()
 
     def horizon(self, position: Position) -> Position:
@@ -300,14 +299,13 @@ class _SegmentReader:
             self._close()
 
     def _read(self) -> Iterator[MessageBlock]:
-        account = self._account
         most, most_bytes = self._settings["maxBatchRows"], self._settings["maxBatchBytes"]
         patience = self._settings["pollTimeoutMs"] / 1000
         progress, lookup_at = time.monotonic(), 0.0
-        while not account.reached or self._unfinished:
+        while not self._account.reached or self._unfinished:
             inners: Block | None = read_block(self._reader.inner, most, most_bytes, _FIRST_MILLIS)
             block = self._next_block(inners) if inners else None
-            arrived = block is not None or (inners and not account.reached)
+            arrived = block is not None or (inners and not self._account.reached)
             inners = None
             if block is not None:
                 yield block
@@ -315,32 +313,31 @@ class _SegmentReader:
             if arrived:
                 progress = time.monotonic()
             now = time.monotonic()
-            if now >= lookup_at and (account.reached or self._is_quiet(now - progress)):
+            quiet = now - progress
+            # The broker may have no more messages to deliver: the entries without one have to be looked up.
+            if now >= lookup_at and (
+                self._account.reached or quiet > _LOOKUP_SECONDS or (quiet >= _QUIET_SECONDS and not self._has_more())
+            ):
                 lookup_at = now + _LOOKUP_SECONDS
-                if self._look_up_rest(now - progress):
+                if self._look_up_rest(quiet):
                     return
-            if now - progress > patience:
+            if quiet > patience:
                 self._give_up(patience)
                 return
 
     def _next_block(self, inners: Block) -> MessageBlock | None:
         """Return the messages of this segment; None without any, or if a message before them was skipped."""
-        snapshot, unfinished = self._account.snapshot(), set(self._unfinished)
+        before, unfinished = copy(self._account), set(self._unfinished)  # no entry is missing now
         block = self._accounted(MessageBlock(inners, self._segment.topic, self._partition, self._key_forms))
         if self._reread_from is None:
             return block
         # No message of this block has been yielded, so the whole block is read again, from the skipped message on.
-        self._account.restore(snapshot)
+        self._account = before
         self._unfinished |= unfinished
         self._reopen(self._reread_from)
         return None
 
-    def _is_quiet(self, seconds: float) -> bool:
-        """Return true if the broker may have no more messages to deliver, so that entries have to be looked up."""
-        return seconds > _LOOKUP_SECONDS or (seconds >= _QUIET_SECONDS and not self._has_more())
-
     def _has_more(self) -> bool:
-        """Return true if the broker has undelivered messages, or does not answer."""
         try:
             return bool(self._reader._has_native_message_())
         except UNREACHABLE:
@@ -367,7 +364,6 @@ class _SegmentReader:
         return found if found is None or self._view is None else self._view.without_removed(found)
 
     def _note_arrived(self, block: MessageBlock, kept: list[int] | None) -> None:
-        """Record which incomplete messages arrived."""
         firsts = block.first_chunks
         self._unfinished.difference_update(firsts.values() if kept is None else map(firsts.get, kept))
         if misplaced := self._unfinished.intersection(firsts.values()):
@@ -493,10 +489,10 @@ class SplitReader(metaclass=Shipped):
         self._schema = schema
         self._ranges: KeyHashRanges | None = settings["keyHashRanges"] or settings["keys"]
         """Slots to read; None means all."""
+        self._tasks: int | None = settings["minPartitions"]
 
-    def _plan(self, segments: Sequence[Segment], least_tasks: int | None) -> list[InputPartition]:
-        splits = plan_splits(segments, self._settings["splitBy"], least_tasks, self._ranges)
-        return [PulsarPartition(split) for split in splits]
+    def _plan(self, segments: Sequence[Segment]) -> list[InputPartition]:
+        return [*map(PulsarPartition, plan_splits(segments, self._settings["splitBy"], self._tasks, self._ranges))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read the rows of one task."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
-from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
@@ -21,17 +20,13 @@ from pyspark.sql.types import StructType
 from pulsar_ext.key_shared.hash_ranges import KeyHashRange, KeyHashRanges
 from pulsar_ext.key_shared.hashing import SLOTS
 
-from .connection import admin_of
 from .options import READ, SINK, STREAM, WRITE, Settings, check_options, parse_options, with_environment
 from .planning import batch_segments
-from .schema import check_schema, full_schema
+from .schema import check_schema, full_schema, with_schemas
 from .segment_reader import SplitReader
 from .shipping import Shipped
-from .values import with_schemas
-
-if TYPE_CHECKING:
-    from .sink import PulsarStreamWriter, PulsarWriter
-    from .stream import PulsarStreamReader
+from .sink import PulsarStreamWriter, PulsarWriter
+from .stream import PulsarStreamReader
 
 
 class PulsarDataSource(ds.DataSource, metaclass=Shipped):
@@ -59,22 +54,16 @@ class PulsarDataSource(ds.DataSource, metaclass=Shipped):
 
     def streamReader(self, schema: StructType) -> PulsarStreamReader:  # noqa: N802  # Spark's name
         """Create a streaming read."""
-        from .stream import PulsarStreamReader  # noqa: PLC0415  # only for streams
-
         settings = self._read_settings(STREAM)
         check_schema(schema, settings)
         return PulsarStreamReader(settings, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> PulsarWriter:
         """Create a batch write."""
-        from .sink import PulsarWriter  # noqa: PLC0415  # only for writes
-
         return PulsarWriter(parse_options(self.options, WRITE), schema, overwrite=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> PulsarStreamWriter:  # noqa: N802  # Spark's name
         """Create a streaming write."""
-        from .sink import PulsarStreamWriter  # noqa: PLC0415  # only for writes
-
         return PulsarStreamWriter(parse_options(self.options, SINK), schema, overwrite=overwrite)
 
     def _read_settings(self, where: str) -> Settings:
@@ -95,36 +84,25 @@ class PulsarBatchReader(SplitReader, ds.DataSourceReader):
 
     def partitions(self) -> list[ds.InputPartition]:
         """Plan the tasks."""
-        segments = batch_segments(admin_of(self._settings), self._settings)
-        return [] if self._ranges is not None and self._ranges.is_empty else self._plan(segments, self._least_tasks())
-
-    def _least_tasks(self) -> int | None:
-        least: int | None = self._settings["minPartitions"]
-        return least
+        segments = batch_segments(self._settings)
+        return [] if self._ranges is not None and self._ranges.is_empty else self._plan(segments)
 
 
 class FilteringBatchReader(PulsarBatchReader):
     """Batch read that applies filters on `__keySlot` itself; needs Spark's filter push-down."""
 
-    def __init__(self, settings: Settings, schema: StructType) -> None:
-        super().__init__(settings, schema)
-        self._given = self._ranges
-
     def pushFilters(self, filters: list[ds.Filter]) -> Iterable[ds.Filter]:  # noqa: N802  # Spark's name
         """Apply the filters on the slot, and yield those that Spark has to apply."""
+        given = self._ranges
         for one in filters:
             slots = _slots_of(one)
             if slots is None:
                 yield one
             else:
                 self._ranges = slots if self._ranges is None else self._ranges & slots
-
-    def _least_tasks(self) -> int | None:
-        """Return at most as many tasks as a filter leaves slots; conflicting options still raise."""
-        least = super()._least_tasks()
-        if least is None or self._settings["splitBy"] != "keyHash" or self._ranges in (None, self._given):
-            return least
-        return min(least, self._ranges.slots)
+        if self._settings["splitBy"] == "keyHash" and self._ranges not in (None, given):
+            # A filter may leave fewer slots than tasks; options that conflict still raise.
+            self._tasks = min(self._settings["minPartitions"], self._ranges.slots)
 
 
 _BOUNDS: dict[type[ds.Filter], Callable[[int], tuple[int, int]]] = {

@@ -16,14 +16,7 @@ from functools import partial
 
 import pulsar
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxBytes,
-    ReadMaxRows,
-    ReadMinRows,
-    SupportsTriggerAvailableNow,
-)
+from pyspark.sql.streaming import datasource as limits
 from pyspark.sql.types import StructType
 
 from pulsar_ext._native.messages import InnerMessageId
@@ -58,11 +51,12 @@ class QuerySubscription:
     def ensure(self, begin: Mapping[str, Offset], stats: Mapping[str, InternalStats]) -> None:
         """Create the subscription on topics that lack it, and connect."""
         for topic, offset in begin.items():
-            if self.name not in stats[topic].cursors:
+            cursor, sent = stats[topic].cursors.get(self.name), self._acknowledged.get(topic)
+            if cursor is None:
                 self._create(topic, offset, stats[topic])
                 self._acknowledged.pop(topic, None)
-            else:
-                self._resend(topic, stats[topic].cursors[self.name].mark_delete_position)
+            elif sent is not None and topic in self._consumers and cursor.mark_delete_position < sent:
+                self._send(topic, sent)  # it was lost, for instance because the broker was down
             if topic not in self._consumers:
                 self._consumers[topic] = self._connect(topic)
 
@@ -109,12 +103,6 @@ class QuerySubscription:
             return
         self._acknowledged[topic] = position
 
-    def _resend(self, topic: str, mark_delete: Position) -> None:
-        """Resend an acknowledgement that was lost, for instance because the broker was down."""
-        sent = self._acknowledged.get(topic)
-        if sent is not None and mark_delete < sent and topic in self._consumers:
-            self._send(topic, sent)
-
     def _create(self, topic: str, offset: Offset, stats: InternalStats) -> None:
         if topic in self._consumers:
             _log.warning("The subscription %s on %s was deleted; creating it again", self.name, topic)
@@ -139,7 +127,7 @@ class QuerySubscription:
             ) from None
 
 
-class PulsarStreamReader(SplitReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
+class PulsarStreamReader(SplitReader, DataSourceStreamReader, limits.SupportsTriggerAvailableNow):
     """Streaming read. Spark keeps one in the driver's Python for the offsets, and pickles copies for the tasks."""
 
     def __init__(self, settings: Settings, schema: StructType) -> None:
@@ -150,47 +138,53 @@ class PulsarStreamReader(SplitReader, DataSourceStreamReader, SupportsTriggerAva
 
     def initialOffset(self) -> dict[str, object]:  # noqa: N802  # Spark's name, here and below
         """Return the offsets at which a new query begins, or those of the cursors of its `predefinedSubscription`."""
-        admin, settings = admin_of(self._settings), self._settings
+        settings = self._settings
         name = settings["predefinedSubscription"]
         offsets: dict[str, Offset] = {}
-        topics = topics_of(admin, settings)
+        topics = topics_of(settings)
         check_topics_of_offsets(settings, topics)
-        stats = stats_of(admin, topics)
+        stats = stats_of(settings, topics)
         for topic, known in stats.items():
             cursor = known.cursors.get(name) if name is not None else None
             if cursor is not None:  # so a first batch that crashed before Spark logged it begins there again
                 offsets[topic] = Offset.at(cursor.mark_delete_position)
             else:
-                offsets[topic] = begin_of(admin, settings, state_of(settings, topic, known, admin), "latest")
+                offsets[topic] = begin_of(settings, state_of(settings, topic, known), "latest")
         found = StreamOffset(name or f"{settings['subscriptionPrefix']}-{uuid.uuid4().hex[:12]}", offsets, offsets)
         if name is not None:
             self._follow(found, stats)
         return found.to_json()
 
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+    def getDefaultReadLimit(self) -> limits.ReadLimit:  # noqa: N802
         """Return the limit that the options set, if Spark has a class for it."""
-        limits = {
-            "maxEntriesPerTrigger": ReadMaxRows,
-            "maxBytesPerTrigger": ReadMaxBytes,
-            "minEntriesPerTrigger": ReadMinRows,
+        kinds = {
+            "maxEntriesPerTrigger": limits.ReadMaxRows,
+            "maxBytesPerTrigger": limits.ReadMaxBytes,
+            "minEntriesPerTrigger": limits.ReadMinRows,
         }
-        given = (limit(self._settings[name]) for name, limit in limits.items() if self._settings[name] is not None)
-        return next(given, ReadAllAvailable())
+        given = (limit(self._settings[name]) for name, limit in kinds.items() if self._settings[name] is not None)
+        return next(given, limits.ReadAllAvailable())
 
-    def latestOffset(self, start: dict[str, object], limit: ReadLimit) -> dict[str, object]:  # noqa: N802
+    def latestOffset(self, start: dict[str, object], limit: limits.ReadLimit) -> dict[str, object]:  # noqa: N802
         """Return the offsets at which the next batch ends, and acknowledge up to `start`, which is committed by now."""
-        admin, settings = admin_of(self._settings), self._settings
-        started = StreamOffset.from_json(start)
-        self._check_subscription(started)
-        stats = stats_of(admin, topics_of(admin, settings))
+        settings, started = self._settings, StreamOffset.from_json(start)
+        wanted = settings["predefinedSubscription"]
+        if wanted is not None and wanted != started.subscription:
+            raise InvalidUse(
+                f"The checkpoint belongs to the subscription {started.subscription!r}, but option "
+                f"predefinedSubscription is {wanted!r}. Set it to the checkpoint's, or start with a new checkpoint."
+            )
+        stats = stats_of(settings)
         begin = {topic: started.topics.get(topic, BEGINNING) for topic in stats}
-        states = [state_of(settings, topic, found, admin) for topic, found in stats.items()]
+        states = [state_of(settings, topic, found) for topic, found in stats.items()]
         cursors = {topic: found.cursors.get(started.subscription) for topic, found in stats.items()}
         # Before the subscription is created again or moved: after that, its cursor would hide the loss.
         report_data_loss(settings, *(find_loss(state, begin[state.topic], cursors[state.topic]) for state in states))
         subscription = self._follow(started, stats)
         subscription.acknowledge(started.topics)
-        ends = self._limited(states, begin, self._ends(states, begin), unlimited=isinstance(limit, ReadAllAvailable))
+        ends = self._limited(
+            states, begin, self._ends(states, begin), unlimited=isinstance(limit, limits.ReadAllAvailable)
+        )
         if ends == begin:
             subscription.flush()  # after the last batch, Spark makes no other call that would acknowledge it
             return start
@@ -200,12 +194,11 @@ class PulsarStreamReader(SplitReader, DataSourceStreamReader, SupportsTriggerAva
 
     def reportLatestOffset(self) -> dict[str, object] | None:  # noqa: N802
         """Return the ends of the topics, and the number of entries in the backlog of the query's subscription."""
-        admin = admin_of(self._settings)
         ends: dict[str, Offset] = {}
         backlog = 0
         name = None if self._subscription is None else self._subscription.name
-        for topic, stats in stats_of(admin, topics_of(admin, self._settings)).items():
-            state = state_of(self._settings, topic, stats, admin)
+        for topic, stats in stats_of(self._settings).items():
+            state = state_of(self._settings, topic, stats)
             ends[topic] = state.end
             cursor = stats.cursors.get(name or "")
             if cursor is not None and state.ledgers.last is not None:
@@ -214,27 +207,23 @@ class PulsarStreamReader(SplitReader, DataSourceStreamReader, SupportsTriggerAva
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Record the current ends of the topics, at which a query with this trigger ends."""
-        admin = admin_of(self._settings)
-        stats = stats_of(admin, topics_of(admin, self._settings))
-        self._target = {topic: state_of(self._settings, topic, one, admin).end for topic, one in stats.items()}
+        stats = stats_of(self._settings)
+        self._target = {topic: state_of(self._settings, topic, one).end for topic, one in stats.items()}
 
     def partitions(self, start: dict[str, object], end: dict[str, object]) -> Sequence[InputPartition]:
         """Plan the tasks of a batch; equal offsets yield equal tasks while no entry is trimmed."""
-        admin, settings = admin_of(self._settings), self._settings
         until = StreamOffset.from_json(end)
         begins = until.begins(StreamOffset.from_json(start))
-        segments = []
-        for topic, offset in until.topics.items():
-            begin = begins.get(topic, BEGINNING)
-            segment = planned_segment(admin, settings, topic, (begin, offset), until.subscription)
-            segments += [] if segment is None else [segment]
-        return self._plan(segments, settings["minPartitions"])
+        planned = (
+            planned_segment(self._settings, topic, begins.get(topic, BEGINNING), offset, until.subscription)
+            for topic, offset in until.topics.items()
+        )
+        return self._plan([one for one in planned if one is not None])
 
     def commit(self, end: dict[str, object]) -> None:
         """Acknowledge a batch that is committed."""
-        offset = StreamOffset.from_json(end)
         if self._subscription is not None:
-            self._subscription.acknowledge(offset.topics)
+            self._subscription.acknowledge(StreamOffset.from_json(end).topics)
 
     def stop(self) -> None:
         """Close the consumers of the query's subscription, which sends their pending acknowledgements."""
@@ -251,21 +240,12 @@ class PulsarStreamReader(SplitReader, DataSourceStreamReader, SupportsTriggerAva
         self._subscription.ensure({topic: offset.topics.get(topic, BEGINNING) for topic in stats}, stats)
         return self._subscription
 
-    def _check_subscription(self, started: StreamOffset) -> None:
-        wanted = self._settings["predefinedSubscription"]
-        if wanted is not None and wanted != started.subscription:
-            raise InvalidUse(
-                f"The checkpoint belongs to the subscription {started.subscription!r}, but option "
-                f"predefinedSubscription is {wanted!r}. Set it to the checkpoint's, or start with a new checkpoint."
-            )
-
     def _ends(self, states: Sequence[TopicState], begin: Mapping[str, Offset]) -> dict[str, Offset]:
-        """Return the end of the next batch without limits."""
         ends = {}
         for state in states:
             end = state.end
             if self._target is not None:
-                end = min(end, self._target.get(state.topic, BEGINNING), key=lambda offset: offset.key)
+                end = min(end, self._target.get(state.topic, BEGINNING))
             start = begin[state.topic]
             # A new ledger without entries has nothing to read.
             ends[state.topic] = end if Segment.of(state, start, end).entries and start < end else start
@@ -276,7 +256,7 @@ class PulsarStreamReader(SplitReader, DataSourceStreamReader, SupportsTriggerAva
     ) -> dict[str, Offset]:
         """Apply the options' limits: the batch ends earlier, or stays empty while there are too few entries."""
         settings = self._settings
-        if unlimited and not isinstance(self.getDefaultReadLimit(), ReadAllAvailable):
+        if unlimited and not isinstance(self.getDefaultReadLimit(), limits.ReadAllAvailable):
             return ends
         least = settings["minEntriesPerTrigger"]
         if least is not None and self._target is None:

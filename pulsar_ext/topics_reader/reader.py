@@ -33,8 +33,7 @@ from pulsar_ext.chunks.resolver import seek_target
 from pulsar_ext.errors import AdminError, AdminNotFound, InvalidUse, PulsarExtError
 from pulsar_ext.ids.message_id import AnyMessageId, MessageId
 from pulsar_ext.ids.topic_name import TopicName
-from pulsar_ext.intercept.chain import ReaderChain, register_chain
-from pulsar_ext.intercept.receivers import intercept_reader
+from pulsar_ext.intercept import ReaderChain, intercept_reader, register_chain
 from pulsar_ext.key_shared.hash_ranges import KeyHashRanges, RangesLike, SlotFilter, as_ranges
 from pulsar_ext.key_shared.hashing import KeyForms, KeyFormsMode
 from pulsar_ext.key_shared.reader_group import RangeReader, check_topic_exists

@@ -34,7 +34,7 @@ from spark import read_raw
 from spark_steps import Driver, Outcome, Run, fill, options_of, print_outcomes, wait
 
 from pulsar_ext.admin import PulsarAdmin, Retention
-from pulsar_ext.spark.packing import pack
+from pulsar_ext.spark.shipping import pack
 from pulsar_ext.testing import PulsarProcess, SparkCluster
 
 __all__ = ["ClusterRun", "run_read", "run_write"]

@@ -31,7 +31,7 @@ import pyarrow.dataset
 
 from pulsar_ext.admin import PulsarAdmin, Retention
 from pulsar_ext.spark import jobs, spark_session
-from pulsar_ext.spark.packing import pack
+from pulsar_ext.spark.shipping import pack
 from pulsar_ext.testing import PulsarProcess, SparkCluster
 from pulsar_ext.testing.jars import ensure_jars, find_java
 

@@ -12,6 +12,8 @@ from reach import Reach
 from serving import Serving, echo
 
 import pulsar_ext as pulsar
+from pulsar_ext.asyncio._pool import EndpointPool
+from pulsar_ext.request import ReplyProducers
 
 BOTH_CLIENTS = True
 LONG_MS = 90_000
@@ -98,16 +100,18 @@ def test_termination_answers_running_requests(client, topic, replier_process):
 
 def test_unsendable_reply_redelivers_the_request(client, topic, monkeypatch):
     """A reply whose producer fails as if the broker were away has its request redelivered and answered."""
-    from pulsar_ext.request.replier import ReplyProducers  # noqa: PLC0415  # patched here
+    failures = [pulsar.ConnectError("away")] * 2
 
-    producer, failures = ReplyProducers.producer, [pulsar.ConnectError("away")] * 2
+    def fail_twice(get):
+        def fail_or_get(*args):
+            if failures:
+                raise failures.pop()
+            return get(*args)
 
-    def fail_twice(self, reply_topic):
-        if failures:
-            raise failures.pop()
-        return producer(self, reply_topic)
+        return fail_or_get
 
-    monkeypatch.setattr(ReplyProducers, "producer", fail_twice)
+    monkeypatch.setattr(ReplyProducers, "producer", fail_twice(ReplyProducers.producer))
+    monkeypatch.setattr(EndpointPool, "use", fail_twice(EndpointPool.use))
     asked = []
 
     def handle(message):

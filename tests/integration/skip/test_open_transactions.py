@@ -5,6 +5,7 @@ from java_peer import run_java
 from skip_bench import INDEXED, PLAIN
 
 from pulsar_ext import MessageId
+from pulsar_ext.spark.options import READ, parse_options
 from pulsar_ext.spark.planning import state_of
 from pulsar_ext.testing import Profile
 
@@ -32,7 +33,8 @@ def test_counts_end_before_an_open_transaction(bench):
     found = [bench.client.message_id_after(topic, MessageId.earliest, count) for count in range(1, 31)]
     assert found == [*ids, *[None] * (30 - BEFORE)]
     assert [message.message_id() for message in bench.client.read(topic)] == ids
-    state = state_of({"readCompacted": False}, topic, bench.admin.internal_stats(topic), bench.admin)
+    urls = {"service.url": bench.broker.service_url, "admin.url": bench.broker.admin_url}
+    state = state_of(parse_options({**urls, "topic": topic}, READ), topic, bench.admin.internal_stats(topic))
     assert (state.end.ledger, state.end.entry) == (ids[-1].ledger_id(), ids[-1].entry_id())
     for count in (BEFORE, BEFORE + 1, 30):
         planned = bench.client.skip_messages(topic, "s", count, dry_run=True)

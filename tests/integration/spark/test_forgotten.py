@@ -20,7 +20,6 @@ import pyarrow as pa
 
 from pulsar_ext.dedup.opening import MAX_SEARCHED_ENTRIES
 from pulsar_ext.spark.options import SINK, parse_options
-from pulsar_ext.spark.rows import Rows
 from pulsar_ext.spark.sink import TaskProducers
 
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.filterwarnings("ignore::pulsar_ext.MixedKeyBatchWarning")]
@@ -66,7 +65,7 @@ def write(broker, topic, numbers, *, batch, group="0", pause=0.0, **options):
             part = numbers[begin : begin + 100]
             keys = [f"k{number % 5}" if number % 2 else None for number in part]
             columns = {"content": pa.array([b"%d" % number for number in part]), "partition_key": pa.array(keys)}
-            producers.send(group, Rows(topic, pa.record_batch(columns)))
+            producers.send(group, pa.record_batch(columns))
             time.sleep(pause)
         return producers.finish()
 

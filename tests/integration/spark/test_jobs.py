@@ -126,7 +126,7 @@ def test_audit(spark, broker, client, admin, topic):
 @pytest.mark.standalone_only("runs a demonstration, which takes URLs, and no certificates", ways=("mtls",))
 def test_pipeline(spark, pulsar_broker_factory, tmp_path):
     """The demonstration ends with matching counts."""
-    pipeline = pytest.importorskip("pulsar_ext.spark.jobs.archive")
+    pipeline = pytest.importorskip("pulsar_ext.spark.jobs")
     broker = pulsar_broker_factory("small-chunks")
     with PulsarAdmin(broker.admin_url) as admin:
         existing = set(admin.namespaces("public"))

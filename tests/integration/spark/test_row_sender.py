@@ -14,8 +14,7 @@ import pyarrow as pa
 from pulsar_ext.admin import PulsarAdmin
 from pulsar_ext.produce.router import key_hash
 from pulsar_ext.spark.options import WRITE, parse_options
-from pulsar_ext.spark.rows import rows_by_group
-from pulsar_ext.spark.sink import TaskProducers
+from pulsar_ext.spark.sink import TaskProducers, rows_by_group
 
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.filterwarnings("ignore::pulsar_ext.MixedKeyBatchWarning")]
 

@@ -15,7 +15,6 @@ from stored import compact
 pytest.importorskip("pyspark")
 
 from pulsar_ext.errors import IncompleteChunkedMessage
-from pulsar_ext.spark.connection import admin_of
 from pulsar_ext.spark.errors import NotDelivered
 from pulsar_ext.spark.offsets import plan_splits
 from pulsar_ext.spark.options import READ, parse_options
@@ -44,7 +43,7 @@ def compacted(client, admin, topic):
 def reading(broker, topic, number_of=lambda message: int(message.data()), **options):
     """Read a topic like one task, and yield the numbers of its messages."""
     settings = parse_options({**Reach.of(broker).spark_options(), "topic": topic, **options}, READ)
-    segments = batch_segments(admin_of(settings), settings)
+    segments = batch_segments(settings)
     for split in plan_splits(segments, None, None, None):
         for block in read_segments(split.segments, None, settings):
             yield from map(number_of, block.inners)

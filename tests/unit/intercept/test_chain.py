@@ -10,15 +10,15 @@ import pytest
 
 import pulsar_ext
 from pulsar_ext.errors import InvalidUse
-from pulsar_ext.intercept.chain import (
+from pulsar_ext.intercept import (
     ConsumerChain,
     InterceptedSender,
+    OutgoingMessage,
     PartitionWatch,
     ProducerChain,
     ReaderChain,
     register_chain,
 )
-from pulsar_ext.intercept.interfaces import OutgoingMessage
 from pulsar_ext.message import Received
 from pulsar_ext.produce.outcome import SentMany
 
@@ -129,7 +129,7 @@ def test_errors_of_notifications_are_logged(caplog):
     chain.close()
     consumers = ConsumerChain.of(PLAIN, [Raising()])
     consumers.acknowledged(None, "id", None)
-    consumers.acknowledged_cumulatively(None, "id", None)
+    consumers.acknowledged(None, "id", None, "on_acknowledge_cumulative")
     assert calls == [(b"2", b"m", "id", None), (b"2", "t", 3), (b"2", "closed")]
     assert [one.levelname for one in caplog.records] == ["ERROR"] * 5
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pulsar_ext._native.handles import build_plain
 from pulsar_ext.errors import InvalidUse
-from pulsar_ext.intercept.interfaces import OutgoingMessage
+from pulsar_ext.intercept import OutgoingMessage
 from pulsar_ext.message import message_class, received
 
 OPTIONS = st.fixed_dictionaries(

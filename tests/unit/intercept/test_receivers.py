@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsar_ext.intercept.receivers import InterceptedDelivery
+from pulsar_ext.intercept import InterceptedDelivery
 from pulsar_ext.receive.order import Transition
 
 

@@ -19,7 +19,7 @@ import pulsar_ext.otel
 from pulsar_ext import ConsumerInterceptor, MessageId, ProducerInterceptor, ReaderInterceptor
 from pulsar_ext._runtime.context import ClientContext
 from pulsar_ext.errors import DuplicateMessage, InvalidUse
-from pulsar_ext.intercept.interfaces import OutgoingMessage
+from pulsar_ext.intercept import OutgoingMessage
 from pulsar_ext.otel import interceptors
 from pulsar_ext.otel.instrumentor import PulsarExtInstrumentor
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsar_ext._wire.message_id_data import MessageIdData, encode
-from pulsar_ext.process.processing import BegunBatches
+from pulsar_ext.process import BegunBatches
 
 
 @dataclass

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsar_ext import Acknowledge, DeadLetter, InvalidUse, MultiplierRedeliveryBackoff, ReconsumeLater, Redeliver
-from pulsar_ext.process.processing import Handling, drive
-from pulsar_ext.request.replier import Replying
+from pulsar_ext.process import Handling, drive
+from pulsar_ext.request import Replying
 
 ACTIONS = (Acknowledge(), Redeliver(), ReconsumeLater(5, {"a": "b"}), DeadLetter({"c": "d"}))
 CALLS = ("acknowledge", "negative_acknowledge", "reconsume_later", "send_dead_letter")

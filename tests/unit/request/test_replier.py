@@ -5,37 +5,32 @@ from types import SimpleNamespace
 import pulsar
 import pytest
 
-from pulsar_ext.request.replier import ReplyProducers
+from pulsar_ext.request import ReplyProducers
 
 
 class _Producer:
     def __init__(self, topic, closed):
         self.topic, self.sender, self._closed = topic, SimpleNamespace(closed=False), closed
 
-    def send_async(self, _, callback, **__):
-        callback(pulsar.Result.Ok, None)
-
     def close(self):
         self._closed.append(self.topic)
         raise pulsar.Timeout(self.topic)
 
 
-def test_idle_producers_are_closed_outside_of_sends(caplog):
-    """A send closes nothing, as it may run in an event loop; a failed close is logged, and the others are closed."""
+def test_idle_producers_are_closed(caplog):
+    """Producers that are idle for a minute are closed; a failed close is logged, and the others are closed."""
     closed, now = [], [0.0]
     producers = ReplyProducers(lambda topic: _Producer(topic, closed), lambda: now[0])
-    for topic in "abc":
-        producers.send(topic, b"", {}).result(0)
-    assert not producers.has_idle
+    used = [producers.producer(topic) for topic in "abc"]
+    producers.close_idle()
     now[0] = 61.0
-    producers.send("a", b"", {}).result(0)
-    assert producers.has_idle
+    assert producers.producer("a") is used[0]
     assert closed == []
     producers.close_idle()
     assert closed == ["b", "c"]
     assert len(caplog.records) == 2
-    assert not producers.has_idle
-    assert producers.knows("a")
+    assert producers.producer("a") is used[0]
+    assert producers.producer("b") is not used[1]
 
 
 def test_close_closes_each_producer_and_raises():

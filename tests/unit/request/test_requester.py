@@ -10,8 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsar_ext import InvalidUse, NoReply, RequestFailed
-from pulsar_ext.request.envelope import Answer, Reply, in_same_namespace, request_properties
-from pulsar_ext.request.requester import Correlations, Exchange, check_request
+from pulsar_ext.request import (
+    Answer,
+    Correlations,
+    Exchange,
+    Reply,
+    check_request,
+    in_same_namespace,
+    request_properties,
+)
 
 
 class _Message:

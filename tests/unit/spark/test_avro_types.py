@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 pytest.importorskip("pyspark")
 
 from pulsar_ext.errors import InvalidUse
-from pulsar_ext.spark.values import field_types, json_reader, plain
+from pulsar_ext.spark.schema import PartDecoder, field_types, json_reader, plain
 
 INNER = {
     "type": "record",
@@ -73,3 +75,13 @@ def test_unsupported_logical_types_are_removed():
     uuid = {"type": "string", "logicalType": "uuid"}
     schema = record(kept, {"type": "array", "items": ["null", uuid]})
     assert plain(schema) == record(kept, {"type": "array", "items": ["null", {"type": "string"}]})
+
+
+def test_value_of_another_type_is_not_read_as_a_time():
+    """A `long` that was written without a logical type is not read as a time, as its unit is unknown."""
+    written, wanted = record("long"), record({"type": "long", "logicalType": "timestamp-millis"})
+    read = PartDecoder("value", "avro", {"valueSchema": json.dumps(wanted)})._avro_reader(3, written)
+    with pytest.raises(
+        ValueError, match=r"schema version 3, which .*Outer.a: long is written, long \(timestamp-millis"
+    ):
+        read(b"\x0a")

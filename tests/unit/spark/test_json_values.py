@@ -11,7 +11,7 @@ pytest.importorskip("pyspark")
 
 import pyarrow as pa
 
-from pulsar_ext.spark.values import json_reader
+from pulsar_ext.spark.schema import json_reader
 
 MILLIS = {"type": "long", "logicalType": "timestamp-millis"}
 MICROS = {"type": "long", "logicalType": "timestamp-micros"}

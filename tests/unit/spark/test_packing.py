@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from pulsar_ext.errors import InvalidUse
-from pulsar_ext.spark import packing
+from pulsar_ext.spark import shipping
 
 _PROJECT = Path(__file__).parents[3] / "pyproject.toml"
 
@@ -23,13 +23,13 @@ def test_packing_roots_match_the_requirements():
     project = tomllib.loads(_PROJECT.read_text())["project"]
     required = [*project["dependencies"], *project["optional-dependencies"]["spark"]]
     names = {re.match(r"[\w-]+", one)[0] for one in required}
-    assert set(packing.ROOTS) == names - {"pyspark"}
+    assert set(shipping.ROOTS) == names - {"pyspark"}
 
 
 def test_packed_environment_runs(tmp_path, monkeypatch):
     """A packed environment, unpacked elsewhere, imports the library and its own dependency, and nothing else."""
-    monkeypatch.setattr(packing, "ROOTS", ("pulsar-client", "httpx2", "tenacity", "mmh3"))
-    packed = packing.pack(tmp_path / "environment.tar.gz")
+    monkeypatch.setattr(shipping, "ROOTS", ("pulsar-client", "httpx2", "tenacity", "mmh3"))
+    packed = shipping.pack(tmp_path / "environment.tar.gz")
     assert packed[0].startswith("pulsar_ext ")
     assert any(one.startswith("httpcore2 ") for one in packed), "a dependency of a dependency is missing"
     home = tmp_path / "elsewhere"
@@ -51,10 +51,10 @@ def test_packed_environment_runs(tmp_path, monkeypatch):
 def test_library_zip_is_importable(tmp_path):
     """A zip contains only the library, which can be imported from it."""
     target = tmp_path / "library.zip"
-    assert len(packing.pack(target)) == 1
+    assert len(shipping.pack(target)) == 1
     with zipfile.ZipFile(target) as archive:
         assert {name.split("/")[0] for name in archive.namelist()} == {"pulsar_ext"}
-    program = "import pulsar_ext.spark.packing; print(pulsar_ext.__file__)"
+    program = "import pulsar_ext.spark.shipping; print(pulsar_ext.__file__)"
     done = subprocess.run(
         [sys.executable, "-c", program],
         capture_output=True,
@@ -69,8 +69,8 @@ def test_library_zip_is_importable(tmp_path):
 def test_invalid_packing_raises(tmp_path, monkeypatch):
     """An unsupported file name or a missing dependency raises, and nothing is written."""
     with pytest.raises(InvalidUse, match=r"\.tar\.gz for a whole environment"):
-        packing.pack(tmp_path / "environment.tar")
-    monkeypatch.setattr(packing, "ROOTS", ("pulsar-client", "not-a-distribution"))
+        shipping.pack(tmp_path / "environment.tar")
+    monkeypatch.setattr(shipping, "ROOTS", ("pulsar-client", "not-a-distribution"))
     with pytest.raises(InvalidUse, match="not-a-distribution is not installed here"):
-        packing.pack(tmp_path / "environment.tar.gz")
+        shipping.pack(tmp_path / "environment.tar.gz")
     assert not list(tmp_path.iterdir())

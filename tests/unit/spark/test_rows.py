@@ -14,7 +14,7 @@ from pulsar_ext._wire.batch_payload import NULL_VALUE, key_fields, option_fields
 from pulsar_ext.errors import InvalidUse
 from pulsar_ext.produce.batch import Batch
 from pulsar_ext.produce.outcome import BulkOutcome
-from pulsar_ext.spark.rows import EncodedRows, arguments_of, divide, rows_by_group
+from pulsar_ext.spark.sink import EncodedRows, arguments_of, divide, rows_by_group
 
 TEXTS = st.none() | st.text(max_size=5) | st.sampled_from(["k" * 127, "k" * 128, "é" * 64, "k" * 300])
 ROW = st.fixed_dictionaries(

@@ -1,8 +1,8 @@
 """`process()` of the blocking client: handlers on threads, fed by the thread that calls it.
 
-`Handling` (pure) contains the steps from a received message to its acknowledgement, for the blocking and the asyncio
-client: a generator of calls, whose results or errors are sent back into it. `drive()` drives it on a thread,
-`asyncio/_processing.py` in an event loop.
+`Handling` (pure) contains the steps from a received message to its acknowledgement, or to the action after an error,
+for the blocking and the asyncio client: a generator of calls, whose results or errors are sent back into it. `drive()`
+drives it on a thread, `asyncio/_processing.py` in an event loop.
 
 `BegunBatches` (pure) tracks batches that were partly handled when `process()` was ended. A broker that keeps only whole
 batches redelivers every message of such a batch. So the rest of the batch, which is in the receiver queue already, is
@@ -22,18 +22,121 @@ from dataclasses import dataclass
 from functools import partial
 from inspect import isawaitable
 from queue import Empty, SimpleQueue
+from typing import Final, Protocol
 
 import pulsar
 
-from pulsar_ext._native.locks import Lock
-from pulsar_ext._native.messages import InnerMessageId
-from pulsar_ext._native.results import POLL_MILLIS, AlreadyClosed, Timeout
-from pulsar_ext._runtime.condition import Flag
-from pulsar_ext._wire.message_id_data import decode
-from pulsar_ext.errors import InvalidUse
-from pulsar_ext.message import Message, handled_in
+from ._native.locks import Lock
+from ._native.messages import InnerMessageId
+from ._native.results import POLL_MILLIS, AlreadyClosed, Timeout
+from ._runtime.condition import Flag
+from ._wire.message_id_data import decode
+from .errors import InvalidUse
+from .ids.message_id import MessageId
+from .message import Message, handled_in
+from .redelivery.letters import check_retry, reconsume_times
+from .redelivery.schedule import Backoff, check_backoff, delay_of
 
-from .actions import Acknowledge, Action, HandlingConsumer, Redeliver, check_action, check_on_error
+
+class _Consumer(Protocol):
+    """A consumer, whose methods return an awaitable if it is of the asyncio client."""
+
+    def acknowledge(self, message: Message, /) -> object: ...
+    def negative_acknowledge(self, message: Message | MessageId, /) -> object: ...
+    def reconsume_later(self, message: Message, delay_ms: int, properties: dict[str, str] | None, /) -> object: ...
+    def send_dead_letter(self, message: Message, properties: dict[str, str] | None, /) -> object: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledge:
+    """Acknowledge the message although its handler raised."""
+
+    def carry_out(self, consumer: _Consumer, message: Message) -> object:
+        """Acknowledge the message; an async consumer returns an awaitable."""
+        return consumer.acknowledge(message)
+
+
+@dataclass(frozen=True, slots=True)
+class Redeliver:
+    """Redeliver the message by a negative acknowledgement, with the delay or the backoff of the subscription.
+
+    With a `dead_letter_policy` the message finally becomes a dead letter.
+    """
+
+    def carry_out(self, consumer: _Consumer, message: Message) -> object:
+        """Negatively acknowledge the message; an async consumer returns an awaitable."""
+        return consumer.negative_acknowledge(message)
+
+
+@dataclass(frozen=True, slots=True)
+class ReconsumeLater:
+    """Send the message again as a retry letter, finally as a dead letter; see `Consumer.reconsume_later()`.
+
+    Args:
+        delay_ms: the delay in milliseconds, or a `MultiplierRedeliveryBackoff` or function that returns it for the
+            number of earlier retries, 0 at first.
+        properties: properties to add to the message's own.
+
+    Raises:
+        InvalidUse: an argument is invalid.
+    """
+
+    delay_ms: int | Backoff
+    properties: dict[str, str] | None = None
+
+    def __post_init__(self) -> None:
+        if callable(self.delay_ms):
+            check_backoff("delay_ms", self.delay_ms)
+        check_retry(0 if callable(self.delay_ms) else self.delay_ms, self.properties)
+
+    def carry_out(self, consumer: _Consumer, message: Message) -> object:
+        """Reconsume the message later; an async consumer returns an awaitable."""
+        delay = self.delay_ms
+        if callable(delay):
+            delay = round(delay_of(delay, reconsume_times(message.properties())) * 1000)
+        return consumer.reconsume_later(message, delay, self.properties)
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """Send the message to the dead letter topic at once; see `Consumer.send_dead_letter()`.
+
+    Args:
+        properties: properties to add to the message's own.
+
+    Raises:
+        InvalidUse: the properties are not a dict of str to str.
+    """
+
+    properties: dict[str, str] | None = None
+
+    def __post_init__(self) -> None:
+        check_retry(0, self.properties)
+
+    def carry_out(self, consumer: _Consumer, message: Message) -> object:
+        """Send a dead letter; an async consumer returns an awaitable."""
+        return consumer.send_dead_letter(message, self.properties)
+
+
+Action = Acknowledge | Redeliver | ReconsumeLater | DeadLetter
+REDELIVER: Final = Redeliver()
+
+
+def check_on_error(on_error: object, *, has_letters: bool) -> None:
+    """Check the `on_error` of `process()` or of a replier, before any message is received."""
+    if isinstance(on_error, type) or not callable(on_error):
+        check_action(on_error, has_letters=has_letters)
+
+
+def check_action(action: object, *, has_letters: bool) -> Action:
+    """Return an action after checking it."""
+    if not isinstance(action, Action):
+        names = "Acknowledge(), Redeliver(), ReconsumeLater(delay_ms), DeadLetter()"
+        raise InvalidUse(f"on_error must be one of {names}, or a function that returns one, got {action!r}.")
+    if isinstance(action, ReconsumeLater | DeadLetter) and not has_letters:
+        raise InvalidUse(f"{action!r} needs a consumer that was opened with subscribe(…, enable_retry=True).")
+    return action
+
 
 Steps = Generator[Callable[[], object], object, None]
 
@@ -57,7 +160,6 @@ def drive(steps: Steps) -> None:
 
 
 _log = logging.getLogger("pulsar_ext")
-_REDELIVER = Redeliver()
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +183,7 @@ class Handling:
                 f"batch_timeout_ms must be an int >= 0, got {self.batch_timeout_ms!r}; nothing was received."
             )
 
-    def steps(self, consumer: HandlingConsumer, message: Message) -> Steps:
+    def steps(self, consumer: _Consumer, message: Message) -> Steps:
         """Yield the steps of one message: its handler, and its acknowledgement or another action.
 
         Whatever fails, the message is acknowledged, sent on or redelivered. The steps raise only exceptions that end a
@@ -112,11 +214,11 @@ class Handling:
             raise
 
 
-def redelivery_steps(consumer: HandlingConsumer, message: Message) -> Steps:
+def redelivery_steps(consumer: _Consumer, message: Message) -> Steps:
     """Yield the steps that redeliver a message without a handler, or whose handler was ended."""
     with suppress(pulsar.AlreadyClosed):
         try:
-            yield partial(_REDELIVER.carry_out, consumer, message)
+            yield partial(consumer.negative_acknowledge, message)
         except pulsar.AlreadyClosed:
             raise
         except Exception:  # noqa: BLE001  # from the subscription's backoff
@@ -185,6 +287,12 @@ class _Slot:
     message: Message | None = None
 
 
+class _Receiving(_Consumer, Protocol):
+    def receive(self, timeout_millis: int, /) -> Message: ...
+    def flush_acks(self) -> object: ...
+    def _ask_about_batches_(self, answer: Callable[[bool | None], None], /) -> object: ...
+
+
 class ProcessRun:
     """A call of `process()`.
 
@@ -192,7 +300,7 @@ class ProcessRun:
     after the handler threads have ended was never handled.
     """
 
-    def __init__(self, consumer: HandlingConsumer, handling: Handling) -> None:
+    def __init__(self, consumer: _Receiving, handling: Handling) -> None:
         self._consumer, self._handling = consumer, handling
         self._context = contextvars.copy_context()
         self._batches = BegunBatches(handling.batch_timeout_ms, consumer._ask_about_batches_)
@@ -283,7 +391,6 @@ class ProcessRun:
             self._consumer.flush_acks()
 
     def _redeliver(self, slot: _Slot) -> None:
-        """Redeliver a message that no handler has begun."""
         if slot.message is not None:
             drive(redelivery_steps(self._consumer, slot.message))
             slot.message = None

@@ -1,4 +1,4 @@
-"""Producers and requesters of a FastStream broker: opened once, closed when idle, reopened after a failure."""
+"""Pool of producers and requesters: opened once, closed when idle, reopened after a failure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 import pulsar_ext as pulsar
-from pulsar_ext.faststream.sender import EndpointPool
+from pulsar_ext.asyncio._pool import EndpointPool
 
 
 class Endpoint:
@@ -38,7 +38,7 @@ class Opener:
 
 
 def test_endpoint_is_opened_once_for_all_waiting_tasks():
-    """Concurrent uses of a name share one endpoint; another name has another one; `close()` closes both."""
+    """Concurrent uses of a name share one endpoint; another name has another one; `close()` closes both for good."""
 
     async def steps():
         pool, opener = EndpointPool(lambda endpoint: endpoint.closed), Opener()
@@ -53,6 +53,8 @@ def test_endpoint_is_opened_once_for_all_waiting_tasks():
         assert len(opener.opened) == 2
         await pool.close()
         assert all(endpoint.closed for endpoint in opener.opened)
+        with pytest.raises(pulsar.AlreadyClosed):
+            await use(0)
 
     asyncio.run(steps())
 
