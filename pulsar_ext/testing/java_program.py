@@ -16,7 +16,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from . import guard
@@ -160,6 +160,21 @@ JAVA_OPTIONS: Final = (
 )
 
 
+class JavaCommand(NamedTuple):
+    """Java class to run: its arguments, the heap, which is also the size of the direct memory, and options of Java."""
+
+    main: str
+    arguments: Sequence[str]
+    heap: str
+    options: Sequence[str] = ()
+
+    def line(self, java: Path | str, jars: PurePath | str, *more: str) -> list[str]:
+        """Return the command line that runs it from a directory of jars; its own options follow `more`."""
+        memory = f"-Xmx{self.heap}", f"-XX:MaxDirectMemorySize={self.heap}"
+        options = *memory, *JAVA_OPTIONS, *more, *self.options
+        return [str(java), *options, "-cp", f"{jars}/*", self.main, *self.arguments]
+
+
 class Java(NamedTuple):
     """The `java` program, the broker's jars, the class archive if there is one, and the version."""
 
@@ -177,14 +192,6 @@ class Java(NamedTuple):
         archive = archive_path(program, jars)
         return cls(program, jars, archive if archive.is_file() else None, chosen)
 
-    def command(self, main: str, heap: str, options: Sequence[str]) -> list[str]:
-        """Return the command that runs a class, with `heap` as heap and direct memory."""
-        archive = [f"-XX:SharedArchiveFile={self.archive}"] if self.archive is not None else []
-        return [
-            *(str(self.program), f"-Xmx{heap}", f"-XX:MaxDirectMemorySize={heap}", *JAVA_OPTIONS, *archive, *options),
-            *("-cp", f"{self.jars}/*", main),
-        ]
-
 
 UNPACKED: Final = "tmp"
 """Directory of unpacked native libraries, in that of a program."""
@@ -197,12 +204,11 @@ class JavaProgram(GuardedProgram):
         """Return True if it could not start because one of its ports was taken."""
         return self.has_logged("Address already in use")
 
-    def launch(
-        self, java: Java, main: str, arguments: Sequence[str], *, heap: str, options: Sequence[str] = ()
-    ) -> None:
+    def launch(self, java: Java, command: JavaCommand) -> None:
         """Start it without waiting for it."""
         unpacked = self._directory / UNPACKED
         # A killed program leaves 12 MB of unpacked libraries, so they are kept with its other files.
         shutil.rmtree(unpacked, ignore_errors=True)
         unpacked.mkdir()
-        self.start([*java.command(main, heap, [f"-Djava.io.tmpdir={unpacked}", *options]), *arguments])
+        archive = [f"-XX:SharedArchiveFile={java.archive}"] if java.archive is not None else []
+        self.start(command.line(java.program, java.jars, *archive, f"-Djava.io.tmpdir={unpacked}"))
