@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -142,6 +142,20 @@ class Reach:
             self.open_client(self.url or _service_of(self.find_admin_url()), admin) as client,
         ):
             yield client, admin
+
+
+LOCAL = Reach()
+"""Broker on this machine, or that of the environment."""
+
+
+def read_pairs(option: str, given: Iterable[str]) -> dict[str, str]:
+    """Return the values of a repeated option, NAME=VALUE, by their names."""
+    found = {}
+    for one in given:
+        name, separator, found[name] = one.partition("=")
+        if not separator:
+            raise InvalidUse(f"{option} must be NAME=VALUE, got {one!r}")
+    return found
 
 
 def _service_of(admin_url: str) -> str:

@@ -23,7 +23,7 @@ from pulsar_ext.errors import InvalidMessageId, InvalidUse
 from pulsar_ext.ids.message_id import MessageId
 from pulsar_ext.schema.auto_consume import AutoConsumeSchema
 
-from .arguments import Flag, Reach
+from .arguments import LOCAL, Flag, Reach, read_pairs
 from .ids import read_id
 
 if TYPE_CHECKING:
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 app = App(name="cat", help="Print messages of topics, from one place to another.")
 
-_LOCAL = Reach()
 _FOLLOW_SECONDS = 0.5
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 _AGO = re.compile(r"(\d+)([smhd])")
@@ -60,7 +59,7 @@ def cat(
     as_json: Annotated[bool, Parameter(name="--json", negative="", help="Same as --format json.")] = False,
     by_time: Flag = False,
     follow: Flag = False,
-    reach: Reach = _LOCAL,
+    reach: Reach = LOCAL,
 ) -> None:
     """Print the messages of TOPIC, without a subscription: a table on a terminal, else a line of JSON for each.
 
@@ -83,7 +82,7 @@ def cat(
     if follow and to is not None:
         raise InvalidUse("--follow has no end; omit --to")
     form = "json" if as_json else output or ("table" if sys.stdout.isatty() else "json")
-    properties = dict(_pair(text) for text in property_ or [])
+    properties = read_pairs("--property", property_ or ())
     try:
         pattern = re.compile(where or "")
     except re.error as error:
@@ -131,13 +130,6 @@ def parse_place(text: str) -> Place:
             f"{text!r} is not a place; pass a message id (5:7:-1), a time (2026-11-30T10:00, or ms), or an age "
             "(15m, 2h, 7d)"
         ) from None
-
-
-def _pair(text: str) -> tuple[str, str]:
-    name, separator, value = text.partition("=")
-    if not separator:
-        raise InvalidUse(f"--property must be NAME=VALUE, got {text!r}")
-    return name, value
 
 
 def plain(value: Any) -> Any:

@@ -13,12 +13,11 @@ from rich.text import Text
 from pulsar_ext.errors import InvalidMessageId
 from pulsar_ext.ids.message_id import ChunkMessageId, MessageId
 
-from .arguments import Json, Reach
+from .arguments import LOCAL, Json, Reach
 from .output import print_json
 
 app = App(name="ids", help="Show every form of a message id, and its entry on the broker.")
 
-_LOCAL = Reach()
 _SHOWN = (
     *("producer_name", "sequence_id", "publish_time", "partition_key", "properties", "num_messages_in_batch"),
     *("uuid", "chunk_id", "num_chunks", "total_chunk_size", "index"),
@@ -29,7 +28,7 @@ _SHOWN = (
 def ids(
     *form: Annotated[str, Parameter(allow_leading_hyphen=True)],
     topic: str | None = None,
-    reach: Reach = _LOCAL,
+    reach: Reach = LOCAL,
     as_json: Json = False,
 ) -> None:
     """Show every form of a message id; with --topic, also the broker's message.

@@ -138,14 +138,10 @@ _FINAL = (AdminNotFound, AdminUnauthorized, AdminNotAllowed)
 """Errors that no later attempt resolves."""
 
 
-def check_pause(every: float) -> None:
-    """Check the seconds between two repetitions."""
-    if not 0 < every <= _LONGEST_PAUSE:
-        raise InvalidUse(f"--every must be > 0 and <= {_LONGEST_PAUSE:.0f} seconds, got {every!r}")
-
-
 def run_repeatedly(action: Callable[[], T], *, watch: bool, every: float) -> T:
     """Return an action's result; with `watch`, repeat it until Ctrl-C, also while the broker no longer answers."""
+    if not 0 < every <= _LONGEST_PAUSE:
+        raise InvalidUse(f"--every must be > 0 and <= {_LONGEST_PAUSE:.0f} seconds, got {every!r}")
     has_succeeded = False
     while True:
         try:

@@ -19,12 +19,11 @@ from pulsar_ext.key_shared.hashing import SLOTS, auto_split_slot, key_slot
 from pulsar_ext.key_shared.plan import draw_histogram, plan_key_hash_ranges, read_histogram
 from pulsar_ext.look.page import cover_page
 
-from .arguments import DEFAULT_PICTURE, LOCAL_URL, Flag, Html, Json, Png, Reach
+from .arguments import DEFAULT_PICTURE, LOCAL, LOCAL_URL, Flag, Html, Json, Png, Reach
 from .output import check_writable, choose_picture, note, now_text, print_json, print_plan, print_result, write_page
 
 app = App(name="ranges", help="Compute the slots of keys, split them, and check which consumer has which.")
 
-_LOCAL = Reach()
 _WIDEST = 128
 
 
@@ -79,7 +78,7 @@ def plan(
     png: Png = DEFAULT_PICTURE,
     html: Html = None,
     key_forms: Literal["auto", "exact", "text"] = "auto",
-    reach: Reach = _LOCAL,
+    reach: Reach = LOCAL,
     as_json: Json = False,
 ) -> None:
     """Read a topic, and print ranges that have about the same number of messages or bytes each.
@@ -118,7 +117,7 @@ def check(
     *,
     whose: Annotated[tuple[str, ...], Parameter(negative="", show_default=False)] = (),
     html: Html = None,
-    reach: Reach = _LOCAL,
+    reach: Reach = LOCAL,
     as_json: Json = False,
 ) -> int:
     """Show which slots of a Key_Shared subscription are covered, uncovered or overlapping, and the consumers of a key.

@@ -15,12 +15,11 @@ from pulsar_ext.ids.text import counted
 from pulsar_ext.skip.boundaries import Backlog
 from pulsar_ext.skip.skipper import SkipResult
 
-from .arguments import Flag, Json, Reach
+from .arguments import LOCAL, Flag, Json, Reach
 from .output import print_json
 
 app = App(name="skip", help="Skip an exact number of messages of a subscription.")
 
-_LOCAL = Reach()
 
 _WIDTH = 48
 _ROWS = 12
@@ -38,7 +37,7 @@ def skip(
     unit: Literal["message", "entry"] = "message",
     dry_run: Flag = False,
     as_json: Json = False,
-    reach: Reach = _LOCAL,
+    reach: Reach = LOCAL,
 ) -> int:
     """Skip COUNT unacknowledged messages of SUBSCRIPTION, and show its cursor before and after.
 

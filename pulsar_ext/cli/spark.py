@@ -19,7 +19,7 @@ from pulsar_ext.errors import InvalidUse, PulsarExtError
 from pulsar_ext.ids.text import counted
 from pulsar_ext.look.page import AuditedTopic, audit_page
 
-from .arguments import DEFAULT_PICTURE, LOCAL_URL, AdminUrl, Backend, Flag, Html, Json, Png, Token, Url
+from .arguments import DEFAULT_PICTURE, LOCAL_URL, AdminUrl, Backend, Flag, Html, Json, Png, Token, Url, read_pairs
 from .output import check_writable, choose_picture, note, now_text, print_json, print_plan, print_result, write_page
 
 if TYPE_CHECKING:
@@ -57,8 +57,8 @@ class Target:
     """Access to the topics of a job, and the Spark master that runs it.
 
     Args:
-        option: An option of the data source, as name=value. May be repeated.
-        conf: A setting of Spark, as name=value. May be repeated.
+        option: An option of the data source, as NAME=VALUE. May be repeated.
+        conf: A setting of Spark, as NAME=VALUE. May be repeated.
     """
 
     url: Url = None
@@ -75,11 +75,11 @@ class Target:
             options["admin.url"] = self.admin_url
         if self.token is not None:
             options["token"] = self.token
-        return options | (_named("--option", self.option) if given else {})
+        return options | (read_pairs("--option", self.option) if given else {})
 
     def session(self) -> contextlib.AbstractContextManager[SparkSession]:
         """Return a Spark session with these settings."""
-        return _session(self.master, _named("--conf", self.conf))
+        return _session(self.master, read_pairs("--conf", self.conf))
 
 
 _LOCAL_TARGET = Target()
@@ -267,17 +267,6 @@ def pack(path: Path, *, as_json: Json = False) -> None:
         print_json({"path": str(path), "bytes": path.stat().st_size, "distributions": packed})
     else:
         print_result(f"{path}: {path.stat().st_size / 1e6:,.1f} MB, {', '.join(packed)}")
-
-
-def _named(option: str, given: tuple[str, ...]) -> dict[str, str]:
-    """Return the values of repeated name=value options."""
-    found = {}
-    for one in given:
-        name, separator, value = one.partition("=")
-        if not separator:
-            raise InvalidUse(f"{option} must be name=value, got {one!r}")
-        found[name.strip()] = value
-    return found
 
 
 @contextlib.contextmanager

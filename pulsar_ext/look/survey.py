@@ -13,8 +13,9 @@ from typing import Any, Literal, TypeVar
 
 from pulsar_ext.admin import EntryMetadata, PulsarAdmin, SubscriptionStats
 from pulsar_ext.chunks.leftovers import chunked_messages
-from pulsar_ext.doctor.examination import judge, observe, wanted_entries
+from pulsar_ext.doctor.examination import Observer, wanted_entries
 from pulsar_ext.doctor.findings import Diagnosis, DiagnosisLimits, Run, TopicFacts
+from pulsar_ext.doctor.rules import judge
 from pulsar_ext.errors import InvalidUse
 from pulsar_ext.ids.position import Position
 
@@ -312,9 +313,8 @@ def survey(
     """Survey a topic; arguments and errors are those of `doctor.examination.examine`."""
     if isinstance(topic, str) and "://" not in topic and topic.count("/") == 1:
         raise InvalidUse(f"{topic!r} is a namespace; name a topic, such as public/default/orders")
-    seen = observe(
-        admin, topic, subscription, limits or MapLimits(), report, wanted=mapped_entries, watched=lambda _: True
-    )
+    chosen = MapLimits() if limits is None else limits
+    seen = Observer(admin, subscription, chosen, report, mapped_entries, watched=lambda _: True).observe(topic)
     return Survey(tuple(map(map_of, seen.facts)), judge(seen))
 
 
