@@ -110,7 +110,7 @@ if _TYPE_CHECKING:  # the names in _HOMES for type checkers and the reference
     from .request.requester import Requester as Requester
     from .skip.skipper import SkipResult as SkipResult
     from .table_view import TableView as TableView
-    from .topics_reader.reader import TopicsReader as TopicsReader
+    from .topics_reader import TopicsReader as TopicsReader
 
 _HOMES = {
     name: module
@@ -157,7 +157,7 @@ _HOMES = {
         "request.requester": "Requester",
         "skip.skipper": "SkipResult",
         "table_view": "TableView",
-        "topics_reader.reader": "TopicsReader",
+        "topics_reader": "TopicsReader",
     }.items()
     for name in names.split()
 }

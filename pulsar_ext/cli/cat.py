@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, is_dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Parameter
 from pulsar import PulsarException
@@ -132,7 +132,7 @@ def parse_place(text: str) -> Place:
         ) from None
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> object:
     """Return what JSON writes for a value that it does not have."""
     if isinstance(value, bytes | bytearray):
         try:
@@ -146,7 +146,7 @@ def plain(value: Any) -> Any:
     return value.isoformat() if hasattr(value, "isoformat") else str(value)
 
 
-def value_of(message: Message) -> Any:
+def value_of(message: Message) -> object:
     """Return the value of a message, or the error of its decoding."""
     try:
         return message.value()

@@ -603,7 +603,7 @@ def _draining(stats: SubscriptionStats) -> dict[tuple[str, int], _Held]:
 def _slots_of(keys: Sequence[StickyKey], cover: KeyCover) -> int:
     """Return the number of slots of a batch's keys; the first message counts with or without a key.
 
-    The broker dispatches a batch by its first message. Any consumer may receive another message without a key.
+    The broker dispatches a batch by its first message. A message without a key may go to any consumer.
     """
     given = {cover.slot_of(one.key) for one in keys if one.is_given}
     return len(given | {cover.slot_of(keys[0].key)}) if given else 0

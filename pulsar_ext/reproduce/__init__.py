@@ -6,7 +6,6 @@ texts are in `scenarios.toml`. The modules that begin with an underscore run the
 
 from __future__ import annotations
 
-from ._report import to_json, to_markdown, to_report, to_script, to_summary, to_table, update_markdown
 from ._runner import (
     GROUPS,
     SCENARIOS,
@@ -21,6 +20,13 @@ from ._runner import (
     own_brokers,
     reproduce,
     select,
+    to_json,
+    to_markdown,
+    to_report,
+    to_script,
+    to_summary,
+    to_table,
+    update_markdown,
 )
 from ._support import Counts, Env, Place
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 BACKENDS: Final = ("auto", "docker", "process")
 _ENGINE_SECONDS: Final = 5
 _VARIABLE: Final = "PULSAR_EXT_BACKEND"
+_MISSING: Final = "a Python package is missing ({}): run pip install 'pulsar-ext[testing]'"
 
 
 class Choice(NamedTuple):
@@ -66,11 +67,11 @@ def docker_problem(report: Callable[[str], None] = lambda _: None, version: str 
     """Return why no container can run and what to do about it; None if one can, after an image is pulled."""
     try:
         from .image import choose_image, connect_engine  # noqa: PLC0415  # needs the extra
-    except ImportError as error:
-        return f"a Python package is missing ({error}): run pip install 'pulsar-ext[testing]'"
-    try:
+
         connect_engine(timeout=_ENGINE_SECONDS).close()
         choose_image(report=report, version=version)
+    except ImportError as error:
+        return _MISSING.format(error)
     except BrokerStartError as error:
         return str(error)
     return None
@@ -83,7 +84,7 @@ def process_problem(version: str | None = None) -> str | None:
 
         find_java(choose_version(version))
     except ImportError as error:
-        return f"a Python package is missing ({error}): run pip install 'pulsar-ext[testing]'"
+        return _MISSING.format(error)
     except BrokerStartError as error:
         return str(error)
     damage = find_damage(version)

@@ -10,6 +10,7 @@ the default namespace, and the cluster when a message was sent and received thro
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import socket
 import time
@@ -56,14 +57,6 @@ _OPTIONS: Final = {
     # The bookie of Pulsar 5 does not accept the loopback's IPv6 address as its own.
     "bookie": ("-Djava.net.preferIPv4Stack=true",),
 }
-
-
-def _accepts(port: int) -> bool:
-    try:
-        socket.create_connection((HOST, port), _CONNECT_SECONDS).close()
-    except OSError:
-        return False
-    return True
 
 
 class ProcessRuntime:
@@ -532,7 +525,10 @@ class PulsarCluster(Reachable):
     def _is_ready(self, admin: ClusterAdmin, name: str) -> bool:
         addresses = self._started.addresses
         if name == ZOOKEEPER:
-            return self._program(name).has_logged(_ZOOKEEPER_READY) and _accepts(addresses.zookeeper)
+            with contextlib.suppress(OSError):
+                socket.create_connection((HOST, addresses.zookeeper), _CONNECT_SECONDS).close()
+                return self._program(name).has_logged(_ZOOKEEPER_READY)
+            return False
         if name in addresses.bookies:
             # A bookie accepts connections before brokers can know it.
             return any(map(self._program(name).has_logged, _BOOKIE_READY))

@@ -20,7 +20,7 @@ import tempfile
 import time
 import uuid
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, Self, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Final, Protocol, Self
 
 from docker.errors import DockerException, NotFound  # type: ignore[import-not-found]  # mypy sees docker/
 from requests.exceptions import RequestException
@@ -30,7 +30,7 @@ from pulsar_ext.errors import BrokerStartError, InvalidUse
 from .broker import Ports, Standalone
 from .cluster_conf import HOST, LOCAL, SETUP, ZOOKEEPER, Addresses, Layout
 from .identity import Identity
-from .image import choose_image, connect_engine, start_command
+from .image import Engine, choose_image, connect_engine, start_command
 from .java_program import JavaCommand, start_guard
 from .ports import free_port
 from .profiles import Profile, broker_settings
@@ -48,15 +48,11 @@ _USER: Final = 10_000
 _PORT_MARKS: Final = ("port is already allocated", "address already in use")
 
 
-EngineContainer: TypeAlias = Any
-"""Container of docker's Python client, whose package has no types here."""
-
-
 class ContainerProgram:
     """Java program in a container, created by its owner; all its launches share one log. `JavaProgram` is its twin."""
 
     def __init__(self) -> None:
-        self.container: EngineContainer | None = None
+        self.container: Engine | None = None
         self._launched_at = 0
 
     @property
@@ -193,15 +189,13 @@ class OwnContainers:
         files: Mapping[str, bytes],
         network: str | None = None,
         aliases: Sequence[str] = (),
-        **options: Any,
-    ) -> EngineContainer:
+        **options: object,
+    ) -> Engine:
         """Create a container with files by their absolute paths, in a network with the aliases, if any."""
         if network is not None:
             endpoint = self._engine.api.create_endpoint_config(aliases=list(aliases))
             options |= {"network": network, "networking_config": {network: endpoint}}
-        made: EngineContainer = self._engine.containers.create(
-            self._image, command, name=name, labels=_labels(), **options
-        )
+        made = self._engine.containers.create(self._image, command, name=name, labels=_labels(), **options)
         made.put_archive("/", _archive(files))
         return made
 
@@ -357,7 +351,7 @@ class PulsarContainer(Standalone):
             text = f"the Docker engine could not start {self.image}: {error}"
             raise BrokerStartError(text, lost_port=lost_port) from error
 
-    def _create(self) -> EngineContainer:
+    def _create(self) -> Engine:
         if self._aliases and self._network is None:
             raise InvalidUse(f"the aliases {', '.join(self._aliases)} need a network; pass one with with_network(…)")
         self._image = image = choose_image(self._requested_image, report=self._report, version=self.version)
@@ -483,7 +477,7 @@ class ContainerRuntime:
 
     def _create(
         self, name: str, command: list[str], files: Mapping[str, bytes], ports: Iterable[int], aliases: Iterable[str]
-    ) -> EngineContainer:
+    ) -> Engine:
         """Create a container: a broker's in the network of the gate, any other one with its own address."""
         if name in self._addresses.brokers:
             options: Options = {"network_mode": f"container:{self._container(_GATE)}"}
