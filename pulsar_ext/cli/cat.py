@@ -27,12 +27,10 @@ from .arguments import LOCAL, Flag, Reach, read_pairs
 from .ids import read_id
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from pulsar_ext.message import Message
     from pulsar_ext.reading import Place, Places
-
-    Print = Callable[[Iterable[Message]], None]
 
 app = App(name="cat", help="Print messages of topics, from one place to another.")
 
@@ -89,7 +87,7 @@ def cat(
         raise InvalidUse(f"--where {where!r} is not a regular expression: {error}") from None
     places: Places = None if from_ is None else parse_place(from_)
     with reach.connected() as (client, _):
-        inclusive, printing = True, _FORMS[form]
+        inclusive = True
         while True:
             reading = client.read(
                 topic,
@@ -103,7 +101,14 @@ def cat(
                 schema=None if schema == "raw" else AutoConsumeSchema(),
             )
             with reading:
-                printing(one for one in reading if where is None or pattern.search(text_of(one)))
+                matching = (one for one in reading if where is None or pattern.search(text_of(one)))
+                if form == "table":
+                    _print_table(matching)
+                for message in matching:
+                    if form == "raw":
+                        sys.stdout.buffer.write(message.data() + b"\n")
+                    else:
+                        print(message.data().hex(" ") if form == "hex" else json_of(message))  # noqa: T201  # the result
             if not follow:
                 return
             sys.stdout.flush()
@@ -180,22 +185,12 @@ def _time(millis: int) -> str:
     return datetime.fromtimestamp(millis / 1000, UTC).isoformat(timespec="milliseconds")
 
 
-def _as_json(messages: Iterable[Message]) -> None:
-    for message in messages:
-        sys.stdout.write(json.dumps(record_of(message), default=plain, ensure_ascii=False) + "\n")
+def json_of(message: Message) -> str:
+    """Return a message as a line of JSON."""
+    return json.dumps(record_of(message), default=plain, ensure_ascii=False)
 
 
-def _as_raw(messages: Iterable[Message]) -> None:
-    for message in messages:
-        sys.stdout.buffer.write(message.data() + b"\n")
-
-
-def _as_hex(messages: Iterable[Message]) -> None:
-    for message in messages:
-        sys.stdout.write(message.data().hex(" ") + "\n")
-
-
-def _as_table(messages: Iterable[Message]) -> None:
+def _print_table(messages: Iterable[Message]) -> None:
     remaining, console = iter(messages), Console(highlight=False)
     while rows := list(islice(remaining, _ROWS)):
         table = Table("published", "id", "key", "value", box=None, padding=(0, 2, 0, 0), header_style="dim")
@@ -204,6 +199,3 @@ def _as_table(messages: Iterable[Message]) -> None:
             cells = (f"{published:%m-%d %H:%M:%S}", one.message_id().to_text(), one.partition_key(), text_of(one))
             table.add_row(*map(Text, cells))
         console.print(table)
-
-
-_FORMS: dict[str, Print] = {"table": _as_table, "json": _as_json, "raw": _as_raw, "hex": _as_hex}

@@ -18,7 +18,7 @@ from pulsar_ext.ids.text import counted
 from pulsar_ext.look.text import findings_text
 
 from .arguments import LOCAL, Json, Reach, Watch
-from .output import SEVERITY_COLOURS, print_json, run_repeatedly
+from .output import SEVERITY_COLOURS, print_result, run_repeatedly
 
 app = App(name="doctor", help="Diagnose why a backlog does not shrink. It only reads.")
 
@@ -66,10 +66,7 @@ def _diagnose(
                 notes.print(line, style="dim", markup=False)
 
         diagnosis = examine(admin, target, subscription, limits, report)
-    if as_json:
-        print_json(diagnosis.to_dict())
-    else:
-        Console(highlight=False).print(_picture(target, diagnosis))
+    print_result(diagnosis.to_dict() if as_json else _picture(target, diagnosis))
     return diagnosis
 
 

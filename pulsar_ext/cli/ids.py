@@ -6,7 +6,6 @@ from dataclasses import asdict
 from typing import Annotated
 
 from cyclopts import App, Parameter
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -14,7 +13,7 @@ from pulsar_ext.errors import InvalidMessageId
 from pulsar_ext.ids.message_id import ChunkMessageId, MessageId
 
 from .arguments import LOCAL, Json, Reach
-from .output import print_json
+from .output import print_result
 
 app = App(name="ids", help="Show every form of a message id, and its entry on the broker.")
 
@@ -45,13 +44,10 @@ def ids(
             facts["message"] = client.resolve_message_id(topic, message_id).to_text()
             entry = asdict(admin.entry(topic, message_id.ledger_id(), message_id.entry_id()))
         facts |= {name: entry[name] for name in _SHOWN if entry[name] not in (None, {}, "")}
-    if as_json:
-        print_json(facts)
-        return
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     for name, value in facts.items():
         table.add_row(Text(name.replace("_", " "), style="dim"), Text(str(value)))
-    Console(highlight=False).print(table)
+    print_result(facts if as_json else table)
 
 
 def read_id(form: tuple[str, ...]) -> MessageId | ChunkMessageId:

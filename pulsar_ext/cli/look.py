@@ -25,7 +25,7 @@ from pulsar_ext.look.survey import (
 from pulsar_ext.look.text import age_text, batches_text, bytes_text, inspected_text, rate_text
 
 from .arguments import LOCAL, Html, Json, Reach, Watch
-from .output import SEVERITY_COLOURS, check_writable, now_text, print_json, run_repeatedly, write_page
+from .output import SEVERITY_COLOURS, check_writable, now_text, print_result, run_repeatedly, write_page
 
 app = App(name="look", help="Show a topic as a map: its ledgers, cursors, holes and messages. It only reads.")
 
@@ -65,7 +65,7 @@ def look(
             if html is not None:
                 write_page(html, survey_page(seen, topic, now_text(), refresh_seconds=every if watch else None))
             if as_json:
-                print_json(seen.to_dict())
+                print_result(seen.to_dict())
             else:
                 if watch:
                     console.clear()

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Literal
 
 from cyclopts import App
-from rich.console import Console, Group
+from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
@@ -16,7 +16,7 @@ from pulsar_ext.skip.boundaries import Backlog
 from pulsar_ext.skip.skipper import SkipResult
 
 from .arguments import LOCAL, Flag, Json, Reach
-from .output import print_json
+from .output import print_result
 
 app = App(name="skip", help="Skip an exact number of messages of a subscription.")
 
@@ -52,11 +52,8 @@ def skip(
         # Read before the skip, after which the broker may delete ledgers.
         internal = admin.internal_stats(topic)
         result = client.skip_messages(topic, subscription, count, unit=unit, dry_run=dry_run, progress=not as_json)
-    if as_json:
-        positions = {"position_before": str(result.position_before), "position_after": str(result.position_after)}
-        print_json(asdict(result) | positions)
-    else:
-        Console(highlight=False).print(picture(result, Backlog.of(internal, subscription)))
+    positions = {"position_before": str(result.position_before), "position_after": str(result.position_after)}
+    print_result(asdict(result) | positions if as_json else picture(result, Backlog.of(internal, subscription)))
     return 0
 
 

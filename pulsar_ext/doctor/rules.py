@@ -52,9 +52,9 @@ def find_chunks(facts: TopicFacts) -> Iterator[Finding]:
         is_all = facts.entries_until(name, last) <= len(seen)
         until = facts.now_ms if is_all else seen[-1].publish_time
         found = leftovers_among(seen, until - int(facts.limits.patience_seconds * 1000))
-        stuck = sorted({*found.useless, *found.endless})
+        stuck = {*found.useless, *found.endless}
         if stuck:
-            yield _finding(facts, name, [one for one in seen if one.position in set(stuck)])
+            yield _finding(facts, name, [one for one in seen if one.position in stuck])
 
 
 def _finding(facts: TopicFacts, name: str, stuck: Sequence[EntryMetadata]) -> Finding:
@@ -129,34 +129,17 @@ _COUNTED_TYPES = ("Shared", "Key_Shared")
 def find_holes(facts: TopicFacts) -> Iterator[Finding]:
     """Find the holes of each subscription, and the consumers that hold them."""
     for name, stats in facts.subscriptions():
-        holes = [
-            run
-            for run in facts.runs[name]
-            if run.acknowledged_after >= facts.limits.hole_distance and not _is_closing(facts, name, run)
-        ]
-        if holes and not _is_new(facts, holes) and not _are_delayed(facts, stats, holes):
+        holes = [run for run in facts.runs[name] if run.acknowledged_after >= facts.limits.hole_distance]
+        cursor = facts.later[-1][1].cursors.get(name) if facts.later else None
+        if cursor is not None:  # a consumer works on holes whose ends were acknowledged during the watch
+            ends = {run: (facts.position(run.first), facts.position(run.last)) for run in holes}
+            holes = [run for run in holes if not all(map(cursor.acknowledges, ends[run]))]
+        first = facts.entries.get(facts.position(holes[0].first)) if holes else None
+        is_new = first is not None and facts.seconds_since(first.publish_time) < facts.limits.patience_seconds
+        seen = [one for run in holes for one in _inspected(facts, run)] if stats.delayed_messages else []
+        are_delayed = bool(seen) and all((one.deliver_at_time or 0) > facts.now_ms for one in seen)
+        if holes and not is_new and not are_delayed:
             yield _hole(facts, name, stats, holes)
-
-
-def _is_closing(facts: TopicFacts, name: str, run: Run) -> bool:
-    """Return True if both ends of a hole were acknowledged during the watch, so that a consumer works on it."""
-    cursor = facts.later[-1][1].cursors.get(name) if facts.later else None
-    ends = (facts.position(number) for number in (run.first, run.last))
-    return cursor is not None and all(map(cursor.acknowledges, ends))
-
-
-def _is_new(facts: TopicFacts, holes: list[Run]) -> bool:
-    """Return True if the first hole's entry was published a moment ago, and may yet be acknowledged."""
-    first = facts.entries.get(facts.position(holes[0].first))
-    return first is not None and facts.seconds_since(first.publish_time) < facts.limits.patience_seconds
-
-
-def _are_delayed(facts: TopicFacts, stats: SubscriptionStats, holes: list[Run]) -> bool:
-    """Return True if every inspected entry of the holes is a delayed message."""
-    if not stats.delayed_messages:
-        return False
-    seen = [one for run in holes for one in _inspected(facts, run)]
-    return bool(seen) and all((one.deliver_at_time or 0) > facts.now_ms for one in seen)
 
 
 def _inspected(facts: TopicFacts, run: Run) -> Iterator[EntryMetadata]:

@@ -232,7 +232,7 @@ class Broker(Reachable):
     def describe(self) -> str:
         """Return a line about the broker, without secrets."""
         return (
-            f"Pulsar {self.version}, profile {self._profile.name}, back end {self.back_end}: "
+            f"Pulsar {self.version}, profile {self._profile.name}, back end {self._address_.back_end}: "
             f"{self.service_url} and {self.admin_url}"
         )
 

@@ -118,7 +118,6 @@ class _State(NamedTuple):
     identity: Identity
     proxies: dict[str, FaultProxy]
     stores: dict[str, FaultProxy]
-    confs: dict[str, dict[str, str]]
 
 
 class PulsarCluster(Reachable):
@@ -268,11 +267,15 @@ class PulsarCluster(Reachable):
         return self._state is not None
 
     def _start(self) -> None:
-        runtime_class = self._runtime_class()
+        runtime_class: type[ProcessRuntime | ContainerRuntime] = ProcessRuntime
+        if choose_backend(self._backend, self._report, self._version).backend == "docker":
+            from .container import ContainerRuntime  # noqa: PLC0415  # docker is loaded only if it is used
+
+            runtime_class = ContainerRuntime
         identity = Identity.make(self._profile)
         addresses = Addresses.choose(*self._counts, tls=self._profile.tls, detours=runtime_class.has_detours)
         runtime = runtime_class(self._report, self._version, addresses)
-        self._state = _State(addresses, runtime, identity, {}, {}, {})
+        self._state = _State(addresses, runtime, identity, {}, {})
         identity.write(runtime.home)
         self._bring_up()
 
@@ -376,13 +379,6 @@ class PulsarCluster(Reachable):
                 raise
             self.restart(name)
 
-    def _runtime_class(self) -> type[ProcessRuntime | ContainerRuntime]:
-        if choose_backend(self._backend, self._report, self._version).backend == "docker":
-            from .container import ContainerRuntime  # noqa: PLC0415  # docker is loaded only if it is used
-
-            return ContainerRuntime
-        return ProcessRuntime
-
     @property
     def _started(self) -> _State:
         if self._state is None:
@@ -393,7 +389,6 @@ class PulsarCluster(Reachable):
         return self._started.addresses.broker_at(admin.owner(self._any_admin_url(), topic))
 
     def _others(self, name: str) -> list[str]:
-        """Return the other running brokers."""
         return [other for other in self._running(self.brokers) if other != name]
 
     def _running_broker(self, name: str) -> str:
@@ -421,13 +416,12 @@ class PulsarCluster(Reachable):
 
     def _launch(self, name: str) -> None:
         """Start a part on its existing data and port, if any, and return without waiting for it."""
-        self._run(name, settings=standalone_conf(self._started.confs[name]))
+        self._run(name, settings=standalone_conf(self._make_settings()[name]))
 
     def _bring_up(self) -> None:
         """Start all parts for the first time, with the proxies between them, and return when they are ready."""
         addresses, runtime = self._started.addresses, self._started.runtime
         runtime.open()
-        self._started.confs.update(self._make_settings())
         stores = runtime.layout.stores
         for name, ports in addresses.brokers.items():
             self._started.proxies[name] = self._proxy(name, ports.proxied, HOST, ports.proxy, addresses.scheme)
@@ -470,7 +464,6 @@ class PulsarCluster(Reachable):
                 raise self._error(chosen[-1], f"a message was not received: {failure}")
 
     def _any_admin_url(self) -> str:
-        """Return the admin URL of a running broker."""
         for name in self._running(self.brokers):
             return self._started.addresses.admin_url(name)
         raise BrokerStartError("no broker of the cluster is running; restart one")

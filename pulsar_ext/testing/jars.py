@@ -298,8 +298,9 @@ def ensure_jars(report: Callable[[str], None] = lambda _: None, version: str | N
         root.mkdir(parents=True, exist_ok=True)
         with FileLock(root / f"{directory.name}.lock"):
             # Another process may have fetched them while it held the lock.
-            damage = find_damage(chosen)
-            if damage is not None and not _is_known(directory, chosen):
+            damage, committed = find_damage(chosen), committed_sums(chosen)
+            # If the jars match the committed list, only the record was wrong, and is replaced.
+            if damage is not None and (committed is None or not directory.is_dir() or _record(directory, committed)):
                 report(f"{directory}: {damage}; fetching the jars of Pulsar {chosen} with Maven")
                 _replace(directory, chosen, damage, report)
     except OSError as error:
@@ -328,12 +329,6 @@ def find_damage(version: str | None = None) -> str | None:
     }
     bad = differences(found, _by_name(committed_sums(chosen) or recorded))
     return f"{len(bad)} of its jars are missing or damaged: {'; '.join(bad[:_SHOWN])}" if bad else None
-
-
-def _is_known(directory: Path, version: str) -> bool:
-    """Return True if the jars match the committed list, so that only the record was wrong, and replace that."""
-    committed = committed_sums(version)
-    return committed is not None and directory.is_dir() and not _record(directory, committed)
 
 
 def _record(directory: Path, committed: Mapping[str, str] | None) -> list[str]:

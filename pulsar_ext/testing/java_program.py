@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import IO, TYPE_CHECKING, Final, NamedTuple
 
 from . import guard
 from .jars import ensure_jars, find_java
@@ -27,11 +27,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 
-def start_guard(*arguments: str, python: Sequence[str] = ("-I", "-S")) -> subprocess.Popen[bytes]:
+def start_guard(
+    *arguments: str,
+    python: Sequence[str] = ("-I", "-S"),
+    log: IO[bytes] | int = subprocess.DEVNULL,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+) -> subprocess.Popen[bytes]:
     """Start a guard of this process in the background; `guard.py` describes the arguments."""
     command = [sys.executable, *python, guard.__file__, str(os.getpid()), *arguments]
     null = subprocess.DEVNULL
-    return subprocess.Popen(command, stdin=null, stdout=null, stderr=null, start_new_session=True)
+    return subprocess.Popen(command, stdin=null, stdout=log, stderr=log, cwd=cwd, env=env, start_new_session=True)
 
 
 class ScratchDirectory:
@@ -98,18 +104,9 @@ class GuardedProgram:
 
     def start(self, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
         """Start it without waiting for it."""
-        guarded = [sys.executable, "-I", "-S", guard.__file__, str(os.getpid()), "program", *command]
         self._begun_at = self.log_offset()
         with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
-                guarded,
-                cwd=self._directory,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
+            self._process = start_guard("program", *command, log=log, cwd=self._directory, env=environment)
 
     def finish(self, seconds: float) -> int | None:
         """Wait for its end; return its exit status, or None if it still runs after `seconds`."""

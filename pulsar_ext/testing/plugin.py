@@ -96,7 +96,6 @@ def variable_of(option: str) -> str:
 
 
 def _variable(name: str) -> str | None:
-    """Return an environment variable's value."""
     return os.environ.get(variable_of(name)) or os.environ.get(f"PULSAR_EXT_{name}")
 
 

@@ -196,7 +196,7 @@ class PulsarProcess(Standalone):
         taken: set[int] = set()
         ports = []
         for name, requested in zip(Ports._fields, self._requested_ports, strict=True):
-            fixed = requested or (self._ports._asdict().get(name) if self._ports else None) or state.get(name)
+            fixed = requested or state.get(name)
             if fixed is not None and (not is_free(fixed) or fixed in taken):
                 raise BrokerStartError(
                     f"port {fixed} for the {name} is in use; stop the other program, or choose another port"

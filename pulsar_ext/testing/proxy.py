@@ -194,7 +194,7 @@ _RESET: Final = struct.pack("ii", 1, 0)
 
 
 class _End(asyncio.Protocol):
-    """One end of a link, and the flow of the bytes that arrive there."""
+    """End of a link, and the flow of the bytes that arrive there."""
 
     def __init__(self, link: Link, flow: Flow) -> None:
         self._link = link

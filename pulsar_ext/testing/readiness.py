@@ -29,7 +29,6 @@ def reported_version(admin_url: str, access: Access) -> str | None:
 
 
 def _get(url: str, access: Access) -> str | None:
-    """Return the body of a successful answer."""
     import httpx2  # noqa: PLC0415  # not needed for the round trip
 
     try:

@@ -143,10 +143,6 @@ class SharedBroker(Broker):
         """Return its log from an offset on; empty for an existing broker."""
         return cast("str", self._source.ask("log_text", self._profile, since))
 
-    def describe(self) -> str:
-        """Return a line about the broker, without secrets."""
-        return super().describe().replace(f"back end {self.back_end}", f"back end {self._address.back_end}")
-
     def start(self) -> NoReturn:
         """Raise: it is running, and other tests use it."""
         raise InvalidUse("this broker is shared by the whole run; use the fixture pulsar_own_broker")

@@ -184,7 +184,6 @@ class SparkCluster(Startable):
             self._wait(worker.is_registered, worker.log_text)
 
     def _environment(self, spark: Path, home: Path) -> dict[str, str]:
-        """Return the environment of daemons and executors."""
         return {
             "PATH": f"{find_java().parent}{os.pathsep}{_PATH}",
             "HOME": str(home),
