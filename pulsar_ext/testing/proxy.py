@@ -157,27 +157,22 @@ class Flow:
         self._pieces.append((self._last_due, memoryview(data)))
         self._held += len(data)
 
-    def sendable(self, now: float) -> memoryview:
-        """Return the bytes that may be sent now; empty if it is too early, or the direction is silent or broken."""
+    def take(self, now: float) -> memoryview:
+        """Remove the bytes that are to be sent now; none if it is too early, or the direction is silent or broken."""
         if self.wait(now) != 0.0:
             return memoryview(b"")
-        data = self._pieces[0][1]
-        rate = self._settings.conditions.bytes_per_second
-        limit = len(data) if rate is None else max(1, int(rate * _SLICE_SECONDS))
-        if self._break_at is not None:
-            limit = min(limit, self._break_at - self._sent_bytes)
-        return data[:limit]
-
-    def confirm_sent(self, count: int, now: float) -> None:
-        """Record that `count` bytes of the result of `sendable` were sent."""
         due, data = self._pieces.popleft()
+        rate = self._settings.conditions.bytes_per_second
+        count = len(data) if rate is None else min(len(data), max(1, int(rate * _SLICE_SECONDS)))
+        if self._break_at is not None:
+            count = min(count, self._break_at - self._sent_bytes)
         if count < len(data):
             self._pieces.appendleft((due, data[count:]))
-        self._held -= count
-        self._sent_bytes += count
-        rate = self._settings.conditions.bytes_per_second
         if rate is not None:
             self._free_at = max(self._free_at, now) + count / rate
+        self._held -= count
+        self._sent_bytes += count
+        return data[:count]
 
     def wait(self, now: float) -> float | None:
         """Return the seconds until something may be sent; None if only an event can change that."""
@@ -208,8 +203,9 @@ class _End(asyncio.Protocol):
         self.transport.set_write_buffer_limits(0)
 
     def data_received(self, data: bytes) -> None:
-        self.flow.accept(data, time.monotonic())
-        self._link.forward()
+        if not self._link.is_half_open:
+            self.flow.accept(data, time.monotonic())
+            self._link.forward()
 
     def eof_received(self) -> bool:
         self.data_received(b"")
@@ -252,11 +248,10 @@ class Link:
         waits = []
         for source, sink in ((self.client, self.broker), (self.broker, self.client)):
             if source.transport is None or sink.transport is None or self.is_half_open:
-                return
+                return  # it is not connected yet, or ends
             flow = source.flow
-            while not sink.is_full and (data := flow.sendable(time.monotonic())):
+            while not sink.is_full and (data := flow.take(time.monotonic())):
                 sink.transport.write(data)
-                flow.confirm_sent(len(data), time.monotonic())
             if flow.is_broken and not sink.is_full:
                 self.reset()
                 return
