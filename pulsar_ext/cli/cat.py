@@ -23,8 +23,7 @@ from pulsar_ext.errors import InvalidMessageId, InvalidUse
 from pulsar_ext.ids.message_id import MessageId
 from pulsar_ext.schema.auto_consume import AutoConsumeSchema
 
-from .arguments import LOCAL, Flag, Reach, read_pairs
-from .ids import read_id
+from .arguments import LOCAL, Flag, Reach, read_id, read_pairs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

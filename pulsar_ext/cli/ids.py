@@ -9,10 +9,9 @@ from cyclopts import App, Parameter
 from rich.table import Table
 from rich.text import Text
 
-from pulsar_ext.errors import InvalidMessageId
 from pulsar_ext.ids.message_id import ChunkMessageId, MessageId
 
-from .arguments import LOCAL, Json, Reach
+from .arguments import LOCAL, Json, Reach, read_id
 from .output import print_result
 
 app = App(name="ids", help="Show every form of a message id, and its entry on the broker.")
@@ -48,27 +47,6 @@ def ids(
     for name, value in facts.items():
         table.add_row(Text(name.replace("_", " "), style="dim"), Text(str(value)))
     print_result(facts if as_json else table)
-
-
-def read_id(form: tuple[str, ...]) -> MessageId | ChunkMessageId:
-    """Return the id that a form represents (pure)."""
-    if len(form) == 1 and (":" in form[0] or "," in form[0]):
-        return MessageId.parse(form[0])
-    try:
-        if len(form) == 1:
-            return MessageId.deserialize(bytes.fromhex(form[0]))
-        if 2 <= len(form) <= 4:  # noqa: PLR2004  # ledger, entry, optional partition and batch index
-            ledger, entry, *rest = map(int, form)
-            partition, batch_index = [*rest, -1, -1][:2]
-            return MessageId(partition, ledger, entry, batch_index)
-    except InvalidMessageId:
-        raise
-    except ValueError:  # neither hexadecimal nor numbers
-        pass
-    raise InvalidMessageId(
-        f"{' '.join(form)!r} is not a message id; pass text (5:7:-1), hexadecimal bytes (080510073000), "
-        "or LEDGER ENTRY [PARTITION [BATCH_INDEX]]"
-    )
 
 
 def forms_of(message_id: MessageId | ChunkMessageId) -> dict[str, object]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal
 
 from pulsar_ext.errors import BrokerStartError, InvalidUse
 
@@ -22,21 +22,10 @@ _VARIABLE: Final = "PULSAR_EXT_BACKEND"
 _MISSING: Final = "a Python package is missing ({}): run pip install 'pulsar-ext[testing]'"
 
 
-class Choice(NamedTuple):
-    """Chosen back end, the reason, and how to choose the other one."""
-
-    backend: Literal["docker", "process"]
-    reason: str
-    other: str
-
-    def __str__(self) -> str:
-        return f"back end {self.backend}: {self.reason}; {self.other}"
-
-
 def choose_backend(
     backend: str | None = None, report: Callable[[str], None] = lambda _: None, version: str | None = None
-) -> Choice:
-    """Choose a back end: the named one, else Docker if it is available, else a process."""
+) -> tuple[Literal["docker", "process"], str]:
+    """Choose a back end: the named one, else Docker if it is available, else a process; return it and the reason."""
     requested = backend or os.environ.get(_VARIABLE) or "auto"
     if requested not in BACKENDS:
         raise InvalidUse(f"unknown back end {requested!r}; choose one of: {', '.join(BACKENDS)}")
@@ -45,12 +34,12 @@ def choose_backend(
     if requested != "process":
         if (problem := docker_problem(report, chosen)) is None:
             reason = "requested" if requested == "docker" else "a Docker engine answers and has an image"
-            return Choice("docker", reason, f"{_VARIABLE}=process runs the broker without Docker")
+            return "docker", f"back end docker: {reason}; {_VARIABLE}=process runs the broker without Docker"
         problems["Docker"] = problem
     if requested != "docker":
         if (problem := process_problem(chosen)) is None:
             reason = problems.get("Docker", "requested")
-            return Choice("process", reason, f"{_VARIABLE}=docker runs the broker in a container")
+            return "process", f"back end process: {reason}; {_VARIABLE}=docker runs the broker in a container"
         problems["Process"] = problem
     if requested != "auto":
         raise BrokerStartError(f"the back end {requested} is unavailable: {problem}")

@@ -78,20 +78,16 @@ class ProcessRuntime:
         """Directory of the cluster's secrets on this machine, for clients."""
         self.secrets = self.home
         """Directory of the cluster's secrets, as the parts see it."""
-        self._programs = {name: JavaProgram(self.home / name, name) for name in (SETUP, *addresses.parts)}
+        self.parts = {name: JavaProgram(self.home / name, name) for name in (SETUP, *addresses.parts)}
 
     def open(self) -> None:
         """Create a directory for each part."""
-        for name in self._programs:
+        for name in self.parts:
             (self.home / name).mkdir()
 
     def data(self, name: str) -> PurePath:
         """Return the data directory of a part."""
         return self.home / name / "data"
-
-    def part(self, name: str) -> JavaProgram:
-        """Return a part by its name."""
-        return self._programs[name]
 
     def conf(self, name: str) -> PurePath:
         """Return the path of a part's settings."""
@@ -101,11 +97,11 @@ class ProcessRuntime:
         """Start a part on its existing data, if any, and return without waiting for it."""
         if settings is not None:
             Path(self.conf(name)).write_text(settings, encoding="utf-8")
-        self._programs[name].launch(self._java, command)
+        self.parts[name].launch(self._java, command)
 
     def close(self) -> None:
         """Stop all parts and remove their files; a second call does nothing."""
-        for program in reversed(self._programs.values()):
+        for program in reversed(self.parts.values()):
             program.kill()
         self._scratch.remove()
 
@@ -268,7 +264,7 @@ class PulsarCluster(Reachable):
 
     def _start(self) -> None:
         runtime_class: type[ProcessRuntime | ContainerRuntime] = ProcessRuntime
-        if choose_backend(self._backend, self._report, self._version).backend == "docker":
+        if choose_backend(self._backend, self._report, self._version)[0] == "docker":
             from .container import ContainerRuntime  # noqa: PLC0415  # docker is loaded only if it is used
 
             runtime_class = ContainerRuntime
@@ -408,7 +404,7 @@ class PulsarCluster(Reachable):
     def _program(self, name: str) -> JavaProgram | ContainerProgram:
         if name not in self.parts:
             raise InvalidUse(f"the cluster has no part {name!r}; it has {', '.join(self.parts)}")
-        return self._started.runtime.part(name)
+        return self._started.runtime.parts[name]
 
     def _running(self, names: Iterable[str]) -> list[str]:
         """Return those of the named parts that are alive."""
@@ -430,9 +426,9 @@ class PulsarCluster(Reachable):
         # The set-up's Java machine starts while ZooKeeper does, and then waits for it.
         self._launch_set_up()
         self._wait_until_ready([ZOOKEEPER])
-        if runtime.part(SETUP).finish(self._start_timeout) != 0:
+        if runtime.parts[SETUP].finish(self._start_timeout) != 0:
             self._launch_set_up()  # ZooKeeper may have accepted its connection too early to answer
-            if runtime.part(SETUP).finish(self._start_timeout) != 0:
+            if runtime.parts[SETUP].finish(self._start_timeout) != 0:
                 raise self._error(SETUP, "its metadata could not be written")
         rest = [name for name in addresses.parts if name != ZOOKEEPER]
         for name in rest:
@@ -530,7 +526,7 @@ class PulsarCluster(Reachable):
 
     def _error(self, name: str, reason: str, **details: object) -> BrokerStartError:
         what = f"no Pulsar {self._version} cluster (profile {self._profile.name}), {name}"
-        return start_error(what, reason, self._started.runtime.part(name).log_text(), **details)
+        return start_error(what, reason, self._started.runtime.parts[name].log_text(), **details)
 
 
 class ClusterBroker(Broker):

@@ -428,8 +428,8 @@ class ContainerRuntime:
         start_command(image, report=report)  # pulls an image that was named
         self.network = f"pulsar-ext-{uuid.uuid4().hex[:12]}"
         self._addresses = addresses
-        self._parts = {name: ContainerProgram() for name in (*addresses.parts, SETUP)}
-        self._own = OwnContainers(image, [self._container(name) for name in (*self._parts, _GATE)], self.network)
+        self.parts = {name: ContainerProgram() for name in (*addresses.parts, SETUP)}
+        self._own = OwnContainers(image, [self._container(name) for name in (*self.parts, _GATE)], self.network)
         self.home = self._own.home
 
     def open(self) -> None:
@@ -445,10 +445,6 @@ class ContainerRuntime:
         """Return the data directory of a part, in a volume that is removed with the container."""
         return _HOME / "data" / name
 
-    def part(self, name: str) -> ContainerProgram:
-        """Return a part by its name."""
-        return self._parts[name]
-
     @staticmethod
     def conf(_: str) -> PurePosixPath:
         """Return the path of a part's settings."""
@@ -456,7 +452,7 @@ class ContainerRuntime:
 
     def launch(self, name: str, command: JavaCommand, settings: str | None) -> None:
         """Start a part's container, created the first time, and return without waiting for it."""
-        part = self._parts[name]
+        part = self.parts[name]
         with self._engine_errors(f"start {name}"):
             if part.container is None:
                 files = {str(SECRETS / path.name): path.read_bytes() for path in self.home.iterdir()}
