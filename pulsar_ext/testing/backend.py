@@ -23,12 +23,18 @@ _MISSING: Final = "a Python package is missing ({}): run pip install 'pulsar-ext
 
 
 def choose_backend(
-    backend: str | None = None, report: Callable[[str], None] = lambda _: None, version: str | None = None
+    backend: str | None = None,
+    report: Callable[[str], None] = lambda _: None,
+    version: str | None = None,
+    *,
+    keeps_data: bool = False,
 ) -> tuple[Literal["docker", "process"], str]:
     """Choose a back end: the named one, else Docker if it is available, else a process; return it and the reason."""
     requested = backend or os.environ.get(_VARIABLE) or "auto"
     if requested not in BACKENDS:
         raise InvalidUse(f"unknown back end {requested!r}; choose one of: {', '.join(BACKENDS)}")
+    if keeps_data and requested == "auto":
+        return "process", "back end process: a data directory was passed; omit it for a container"
     chosen = choose_version(version)
     problems: dict[str, str] = {}
     if requested != "process":
@@ -45,11 +51,6 @@ def choose_backend(
         raise BrokerStartError(f"the back end {requested} is unavailable: {problem}")
     listed = "\n".join(f"{name}: {problem}" for name, problem in problems.items())
     raise BrokerStartError(f"no back end for a broker is available; one of these two is needed.\n{listed}")
-
-
-def is_requested(backend: str | None) -> bool:
-    """Return True if the back end is named, here or by `PULSAR_EXT_BACKEND`."""
-    return (backend or os.environ.get(_VARIABLE) or "auto") != "auto"
 
 
 def docker_problem(report: Callable[[str], None] = lambda _: None, version: str | None = None) -> str | None:
