@@ -110,7 +110,7 @@ if _TYPE_CHECKING:  # the names in _HOMES for type checkers and the reference
     from .request import Requester as Requester
     from .skip.skipper import SkipResult as SkipResult
     from .table_view import TableView as TableView
-    from .topics_reader.reader import TopicsReader as TopicsReader
+    from .topics_reader import TopicsReader as TopicsReader
 
 _HOMES = {
     name: module
@@ -156,7 +156,7 @@ _HOMES = {
         "request": "Replier Requester",
         "skip.skipper": "SkipResult",
         "table_view": "TableView",
-        "topics_reader.reader": "TopicsReader",
+        "topics_reader": "TopicsReader",
     }.items()
     for name in names.split()
 }

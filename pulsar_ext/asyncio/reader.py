@@ -16,7 +16,7 @@ from pulsar_ext.reader import Reader as BlockingReader
 from pulsar_ext.reading import Reading as BlockingReading
 from pulsar_ext.schema.typed import T
 from pulsar_ext.table_view import TableView as BlockingTableView
-from pulsar_ext.topics_reader.reader import TopicsReader
+from pulsar_ext.topics_reader import TopicsReader
 
 from ._executor import Closing, Executor, forwarded
 from ._receiving import AsyncSeeking

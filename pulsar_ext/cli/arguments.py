@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -14,7 +14,8 @@ from cyclopts import Parameter
 
 from pulsar_ext.admin import PulsarAdmin, derive_admin_url
 from pulsar_ext.client.authentication import AuthenticationTLS, AuthenticationToken
-from pulsar_ext.errors import InvalidUse
+from pulsar_ext.errors import InvalidMessageId, InvalidUse
+from pulsar_ext.ids.message_id import ChunkMessageId, MessageId
 
 if TYPE_CHECKING:
     from pulsar_ext import Client
@@ -142,6 +143,41 @@ class Reach:
             self.open_client(self.url or _service_of(self.find_admin_url()), admin) as client,
         ):
             yield client, admin
+
+
+LOCAL = Reach()
+"""Broker on this machine, or that of the environment."""
+
+
+def read_pairs(option: str, given: Iterable[str]) -> dict[str, str]:
+    """Return the values of a repeated option, NAME=VALUE, by their names."""
+    found = {}
+    for one in given:
+        name, separator, found[name] = one.partition("=")
+        if not separator:
+            raise InvalidUse(f"{option} must be NAME=VALUE, got {one!r}")
+    return found
+
+
+def read_id(form: tuple[str, ...]) -> MessageId | ChunkMessageId:
+    """Return the id that a form represents (pure)."""
+    if len(form) == 1 and (":" in form[0] or "," in form[0]):
+        return MessageId.parse(form[0])
+    try:
+        if len(form) == 1:
+            return MessageId.deserialize(bytes.fromhex(form[0]))
+        if 2 <= len(form) <= 4:  # noqa: PLR2004  # ledger, entry, optional partition and batch index
+            ledger, entry, *rest = map(int, form)
+            partition, batch_index = [*rest, -1, -1][:2]
+            return MessageId(partition, ledger, entry, batch_index)
+    except InvalidMessageId:
+        raise
+    except ValueError:  # neither hexadecimal nor numbers
+        pass
+    raise InvalidMessageId(
+        f"{' '.join(form)!r} is not a message id; pass text (5:7:-1), hexadecimal bytes (080510073000), "
+        "or LEDGER ENTRY [PARTITION [BATCH_INDEX]]"
+    )
 
 
 def _service_of(admin_url: str) -> str:

@@ -18,7 +18,7 @@ from rich.table import Table
 from pulsar_ext.errors import MissingExtra
 
 from .arguments import Backend, Json
-from .output import note, print_json, print_result
+from .output import note, print_result
 
 if TYPE_CHECKING:
     from pulsar_ext.testing import Broker
@@ -64,7 +64,7 @@ def run(
         signal.signal(number, lambda *_: ended.set())
     with broker:
         if as_json:
-            print_json(_facts(broker))
+            print_result(_facts(broker))
         else:
             _show(broker)
         while not ended.wait(_POLL_SECONDS):

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, is_dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Parameter
 from pulsar import PulsarException
@@ -23,20 +23,16 @@ from pulsar_ext.errors import InvalidMessageId, InvalidUse
 from pulsar_ext.ids.message_id import MessageId
 from pulsar_ext.schema.auto_consume import AutoConsumeSchema
 
-from .arguments import Flag, Reach
-from .ids import read_id
+from .arguments import LOCAL, Flag, Reach, read_id, read_pairs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from pulsar_ext.message import Message
     from pulsar_ext.reading import Place, Places
 
-    Print = Callable[[Iterable[Message]], None]
-
 app = App(name="cat", help="Print messages of topics, from one place to another.")
 
-_LOCAL = Reach()
 _FOLLOW_SECONDS = 0.5
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 _AGO = re.compile(r"(\d+)([smhd])")
@@ -60,7 +56,7 @@ def cat(
     as_json: Annotated[bool, Parameter(name="--json", negative="", help="Same as --format json.")] = False,
     by_time: Flag = False,
     follow: Flag = False,
-    reach: Reach = _LOCAL,
+    reach: Reach = LOCAL,
 ) -> None:
     """Print the messages of TOPIC, without a subscription: a table on a terminal, else a line of JSON for each.
 
@@ -83,14 +79,14 @@ def cat(
     if follow and to is not None:
         raise InvalidUse("--follow has no end; omit --to")
     form = "json" if as_json else output or ("table" if sys.stdout.isatty() else "json")
-    properties = dict(_pair(text) for text in property_ or [])
+    properties = read_pairs("--property", property_ or ())
     try:
         pattern = re.compile(where or "")
     except re.error as error:
         raise InvalidUse(f"--where {where!r} is not a regular expression: {error}") from None
     places: Places = None if from_ is None else parse_place(from_)
     with reach.connected() as (client, _):
-        inclusive, printing = True, _FORMS[form]
+        inclusive = True
         while True:
             reading = client.read(
                 topic,
@@ -104,7 +100,14 @@ def cat(
                 schema=None if schema == "raw" else AutoConsumeSchema(),
             )
             with reading:
-                printing(one for one in reading if where is None or pattern.search(text_of(one)))
+                matching = (one for one in reading if where is None or pattern.search(text_of(one)))
+                if form == "table":
+                    _print_table(matching)
+                for message in matching:
+                    if form == "raw":
+                        sys.stdout.buffer.write(message.data() + b"\n")
+                    else:
+                        print(message.data().hex(" ") if form == "hex" else json_of(message))  # noqa: T201  # the result
             if not follow:
                 return
             sys.stdout.flush()
@@ -133,14 +136,7 @@ def parse_place(text: str) -> Place:
         ) from None
 
 
-def _pair(text: str) -> tuple[str, str]:
-    name, separator, value = text.partition("=")
-    if not separator:
-        raise InvalidUse(f"--property must be NAME=VALUE, got {text!r}")
-    return name, value
-
-
-def plain(value: Any) -> Any:
+def plain(value: object) -> object:
     """Return what JSON writes for a value that it does not have."""
     if isinstance(value, bytes | bytearray):
         try:
@@ -154,7 +150,7 @@ def plain(value: Any) -> Any:
     return value.isoformat() if hasattr(value, "isoformat") else str(value)
 
 
-def value_of(message: Message) -> Any:
+def value_of(message: Message) -> object:
     """Return the value of a message, or the error of its decoding."""
     try:
         return message.value()
@@ -188,22 +184,12 @@ def _time(millis: int) -> str:
     return datetime.fromtimestamp(millis / 1000, UTC).isoformat(timespec="milliseconds")
 
 
-def _as_json(messages: Iterable[Message]) -> None:
-    for message in messages:
-        sys.stdout.write(json.dumps(record_of(message), default=plain, ensure_ascii=False) + "\n")
+def json_of(message: Message) -> str:
+    """Return a message as a line of JSON."""
+    return json.dumps(record_of(message), default=plain, ensure_ascii=False)
 
 
-def _as_raw(messages: Iterable[Message]) -> None:
-    for message in messages:
-        sys.stdout.buffer.write(message.data() + b"\n")
-
-
-def _as_hex(messages: Iterable[Message]) -> None:
-    for message in messages:
-        sys.stdout.write(message.data().hex(" ") + "\n")
-
-
-def _as_table(messages: Iterable[Message]) -> None:
+def _print_table(messages: Iterable[Message]) -> None:
     remaining, console = iter(messages), Console(highlight=False)
     while rows := list(islice(remaining, _ROWS)):
         table = Table("published", "id", "key", "value", box=None, padding=(0, 2, 0, 0), header_style="dim")
@@ -212,6 +198,3 @@ def _as_table(messages: Iterable[Message]) -> None:
             cells = (f"{published:%m-%d %H:%M:%S}", one.message_id().to_text(), one.partition_key(), text_of(one))
             table.add_row(*map(Text, cells))
         console.print(table)
-
-
-_FORMS: dict[str, Print] = {"table": _as_table, "json": _as_json, "raw": _as_raw, "hex": _as_hex}

@@ -17,12 +17,11 @@ from pulsar_ext.doctor.findings import Diagnosis, DiagnosisLimits, Finding
 from pulsar_ext.ids.text import counted
 from pulsar_ext.look.text import findings_text
 
-from .arguments import Json, Reach, Watch
-from .output import SEVERITY_COLOURS, check_pause, print_json, run_repeatedly
+from .arguments import LOCAL, Json, Reach, Watch
+from .output import SEVERITY_COLOURS, print_result, run_repeatedly
 
 app = App(name="doctor", help="Diagnose why a backlog does not shrink. It only reads.")
 
-_LOCAL = Reach()
 _DEFAULTS = DiagnosisLimits()
 
 
@@ -35,7 +34,7 @@ def doctor(
     limits: Annotated[DiagnosisLimits, Parameter(name="*")] = _DEFAULTS,
     watch: Watch = False,
     every: float = 30.0,
-    reach: Reach = _LOCAL,
+    reach: Reach = LOCAL,
     as_json: Json = False,
 ) -> int:
     """Diagnose a namespace or a topic, and print each problem with its evidence and remedies.
@@ -48,7 +47,6 @@ def doctor(
         limits: Thresholds of findings, and limits of requests.
         every: Seconds between two diagnoses with --watch.
     """
-    check_pause(every)
     with reach.open_admin() as admin:
         diagnosis = run_repeatedly(
             lambda: _diagnose(admin, target, subscription, limits, as_json=as_json), watch=watch, every=every
@@ -68,10 +66,7 @@ def _diagnose(
                 notes.print(line, style="dim", markup=False)
 
         diagnosis = examine(admin, target, subscription, limits, report)
-    if as_json:
-        print_json(diagnosis.to_dict())
-    else:
-        Console(highlight=False).print(_picture(target, diagnosis))
+    print_result(diagnosis.to_dict() if as_json else _picture(target, diagnosis))
     return diagnosis
 
 

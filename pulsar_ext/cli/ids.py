@@ -6,19 +6,16 @@ from dataclasses import asdict
 from typing import Annotated
 
 from cyclopts import App, Parameter
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from pulsar_ext.errors import InvalidMessageId
 from pulsar_ext.ids.message_id import ChunkMessageId, MessageId
 
-from .arguments import Json, Reach
-from .output import print_json
+from .arguments import LOCAL, Json, Reach, read_id
+from .output import print_result
 
 app = App(name="ids", help="Show every form of a message id, and its entry on the broker.")
 
-_LOCAL = Reach()
 _SHOWN = (
     *("producer_name", "sequence_id", "publish_time", "partition_key", "properties", "num_messages_in_batch"),
     *("uuid", "chunk_id", "num_chunks", "total_chunk_size", "index"),
@@ -29,7 +26,7 @@ _SHOWN = (
 def ids(
     *form: Annotated[str, Parameter(allow_leading_hyphen=True)],
     topic: str | None = None,
-    reach: Reach = _LOCAL,
+    reach: Reach = LOCAL,
     as_json: Json = False,
 ) -> None:
     """Show every form of a message id; with --topic, also the broker's message.
@@ -46,34 +43,10 @@ def ids(
             facts["message"] = client.resolve_message_id(topic, message_id).to_text()
             entry = asdict(admin.entry(topic, message_id.ledger_id(), message_id.entry_id()))
         facts |= {name: entry[name] for name in _SHOWN if entry[name] not in (None, {}, "")}
-    if as_json:
-        print_json(facts)
-        return
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     for name, value in facts.items():
         table.add_row(Text(name.replace("_", " "), style="dim"), Text(str(value)))
-    Console(highlight=False).print(table)
-
-
-def read_id(form: tuple[str, ...]) -> MessageId | ChunkMessageId:
-    """Return the id that a form represents (pure)."""
-    if len(form) == 1 and (":" in form[0] or "," in form[0]):
-        return MessageId.parse(form[0])
-    try:
-        if len(form) == 1:
-            return MessageId.deserialize(bytes.fromhex(form[0]))
-        if 2 <= len(form) <= 4:  # noqa: PLR2004  # ledger, entry, optional partition and batch index
-            ledger, entry, *rest = map(int, form)
-            partition, batch_index = [*rest, -1, -1][:2]
-            return MessageId(partition, ledger, entry, batch_index)
-    except InvalidMessageId:
-        raise
-    except ValueError:  # neither hexadecimal nor numbers
-        pass
-    raise InvalidMessageId(
-        f"{' '.join(form)!r} is not a message id; pass text (5:7:-1), hexadecimal bytes (080510073000), "
-        "or LEDGER ENTRY [PARTITION [BATCH_INDEX]]"
-    )
+    print_result(facts if as_json else table)
 
 
 def forms_of(message_id: MessageId | ChunkMessageId) -> dict[str, object]:

@@ -24,12 +24,11 @@ from pulsar_ext.look.survey import (
 )
 from pulsar_ext.look.text import age_text, batches_text, bytes_text, inspected_text, rate_text
 
-from .arguments import Html, Json, Reach, Watch
-from .output import SEVERITY_COLOURS, check_pause, check_writable, now_text, print_json, run_repeatedly, write_page
+from .arguments import LOCAL, Html, Json, Reach, Watch
+from .output import SEVERITY_COLOURS, check_writable, now_text, print_result, run_repeatedly, write_page
 
 app = App(name="look", help="Show a topic as a map: its ledgers, cursors, holes and messages. It only reads.")
 
-_LOCAL = Reach()
 _LIMITS = MapLimits()
 
 
@@ -43,7 +42,7 @@ def look(
     limits: Annotated[MapLimits, Parameter(name="*")] = _LIMITS,
     watch: Watch = False,
     every: float = 5.0,
-    reach: Reach = _LOCAL,
+    reach: Reach = LOCAL,
     as_json: Json = False,
 ) -> None:
     """Show a topic as a map, and what the doctor finds in it. It only reads.
@@ -56,7 +55,6 @@ def look(
         limits: Thresholds of findings, and limits of requests.
         every: Seconds between two surveys with --watch.
     """
-    check_pause(every)
     check_writable(html, "--html")
     console = Console(highlight=False)
     with reach.open_admin() as admin:
@@ -67,7 +65,7 @@ def look(
             if html is not None:
                 write_page(html, survey_page(seen, topic, now_text(), refresh_seconds=every if watch else None))
             if as_json:
-                print_json(seen.to_dict())
+                print_result(seen.to_dict())
             else:
                 if watch:
                     console.clear()

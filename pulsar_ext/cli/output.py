@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from rich.bar import Bar
-from rich.console import Console
+from rich.console import Console, ConsoleRenderable
 from rich.table import Column, Table
 from rich.text import Text
 
@@ -33,24 +33,23 @@ _WIDEST = 128
 _SHARE = 24
 
 
-def print_result(text: str) -> None:
-    """Print the result of a command to standard output."""
+def print_result(result: object) -> None:
+    """Print the result of a command: a drawing, text as it is, or a line of JSON, escaped for a limited encoding."""
+    if isinstance(result, ConsoleRenderable):
+        Console(highlight=False).print(result)
+        return
+    text = result if isinstance(result, str) else json.dumps(result, ensure_ascii=False)
+    if text is not result:
+        try:
+            text.encode(getattr(sys.stdout, "encoding", None) or "utf-8")
+        except UnicodeEncodeError:
+            text = json.dumps(result)
     print(text, flush=True)  # noqa: T201  # the result
 
 
 def note(line: str) -> None:
     """Print a note about the work to standard error."""
     Console(stderr=True, highlight=False, soft_wrap=True).print(line, style="dim", markup=False)
-
-
-def print_json(value: object) -> None:
-    """Print the result of a command as a line of JSON, with escapes for characters that the output's encoding lacks."""
-    text = json.dumps(value, ensure_ascii=False)
-    try:
-        text.encode(getattr(sys.stdout, "encoding", None) or "utf-8")
-    except UnicodeEncodeError:
-        text = json.dumps(value)
-    print_result(text)
 
 
 def now_text() -> str:
@@ -102,7 +101,7 @@ def print_plan(
     weights = weights_of(histogram, ranges)
     parts = [(str(part), weight) for part, weight in zip(ranges, weights, strict=True)]
     if as_json:
-        print_json([{"ranges": part, by: int(weight)} for part, weight in parts])
+        print_result([{"ranges": part, by: int(weight)} for part, weight in parts])
         return
     total, most = sum(weights), max(weights, default=0.0) or 1.0
     console = Console(highlight=False)
@@ -138,14 +137,10 @@ _FINAL = (AdminNotFound, AdminUnauthorized, AdminNotAllowed)
 """Errors that no later attempt resolves."""
 
 
-def check_pause(every: float) -> None:
-    """Check the seconds between two repetitions."""
-    if not 0 < every <= _LONGEST_PAUSE:
-        raise InvalidUse(f"--every must be > 0 and <= {_LONGEST_PAUSE:.0f} seconds, got {every!r}")
-
-
 def run_repeatedly(action: Callable[[], T], *, watch: bool, every: float) -> T:
     """Return an action's result; with `watch`, repeat it until Ctrl-C, also while the broker no longer answers."""
+    if not 0 < every <= _LONGEST_PAUSE:
+        raise InvalidUse(f"--every must be > 0 and <= {_LONGEST_PAUSE:.0f} seconds, got {every!r}")
     has_succeeded = False
     while True:
         try:

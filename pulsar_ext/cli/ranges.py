@@ -19,12 +19,11 @@ from pulsar_ext.key_shared.hashing import SLOTS, auto_split_slot, key_slot
 from pulsar_ext.key_shared.plan import draw_histogram, plan_key_hash_ranges, read_histogram
 from pulsar_ext.look.page import cover_page
 
-from .arguments import DEFAULT_PICTURE, LOCAL_URL, Flag, Html, Json, Png, Reach
-from .output import check_writable, choose_picture, note, now_text, print_json, print_plan, print_result, write_page
+from .arguments import DEFAULT_PICTURE, LOCAL, LOCAL_URL, Flag, Html, Json, Png, Reach
+from .output import check_writable, choose_picture, note, now_text, print_plan, print_result, write_page
 
 app = App(name="ranges", help="Compute the slots of keys, split them, and check which consumer has which.")
 
-_LOCAL = Reach()
 _WIDEST = 128
 
 
@@ -50,10 +49,8 @@ def slot(
         found = [(key, slot_of(_decoded(key) if as_base64 else key)) for key in keys]
     except UnicodeEncodeError as error:
         raise InvalidUse(f"{error.object!r} is not valid text; pass bytes with --base64") from error
-    if as_json:
-        print_json([{"key": key, "slot": number} for key, number in found])
-    else:
-        print_result("\n".join(f"{number:>5} {key}" for key, number in found))
+    text = "\n".join(f"{number:>5} {key}" for key, number in found)
+    print_result([{"key": key, "slot": number} for key, number in found] if as_json else text)
 
 
 @app.command
@@ -64,10 +61,7 @@ def split(parts: int, *, as_json: Json = False) -> None:
         parts: Number of ranges, 1 to 65536.
     """
     ranges = list(map(str, KeyHashRanges.full().split(parts)))
-    if as_json:
-        print_json(ranges)
-    else:
-        print_result("\n".join(ranges))
+    print_result(ranges if as_json else "\n".join(ranges))
 
 
 @app.command
@@ -79,7 +73,7 @@ def plan(
     png: Png = DEFAULT_PICTURE,
     html: Html = None,
     key_forms: Literal["auto", "exact", "text"] = "auto",
-    reach: Reach = _LOCAL,
+    reach: Reach = LOCAL,
     as_json: Json = False,
 ) -> None:
     """Read a topic, and print ranges that have about the same number of messages or bytes each.
@@ -118,7 +112,7 @@ def check(
     *,
     whose: Annotated[tuple[str, ...], Parameter(negative="", show_default=False)] = (),
     html: Html = None,
-    reach: Reach = _LOCAL,
+    reach: Reach = LOCAL,
     as_json: Json = False,
 ) -> int:
     """Show which slots of a Key_Shared subscription are covered, uncovered or overlapping, and the consumers of a key.
@@ -136,7 +130,7 @@ def check(
     if html is not None:
         write_page(html, cover_page(covers, f"{subscription} on {topic}", now_text()))
     if as_json:
-        print_json([_facts(cover, whose) for cover in covers])
+        print_result([_facts(cover, whose) for cover in covers])
     else:
         for cover in covers:
             _show(cover, whose)

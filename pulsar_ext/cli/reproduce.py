@@ -16,7 +16,7 @@ from pulsar_ext.admin import derive_admin_url
 from pulsar_ext.errors import AdminError, BrokerStartError, InvalidUse
 
 from .arguments import AdminUrl, Backend, Flag, Json, Token, Url
-from .output import print_json, print_result
+from .output import print_result
 
 app = App(name="reproduce", help="Show each known defect of the official client, and that pulsar_ext does not have it.")
 
@@ -114,7 +114,7 @@ def _run(chosen: list[defects.Scenario], site: defects.Site, notes: Console) -> 
 
 def _list(chosen: list[defects.Scenario], *, as_json: bool) -> None:
     if as_json:
-        print_json([{"name": one.name, "claim": one.claim, "profile": one.profile} for one in chosen])
+        print_result([{"name": one.name, "claim": one.claim, "profile": one.profile} for one in chosen])
         return
     table = Table(Column("scenario", no_wrap=True), "expected behaviour", Column("broker profile", no_wrap=True))
     for scenario in chosen:

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Literal
 
 from cyclopts import App
-from rich.console import Console, Group
+from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
@@ -15,12 +15,11 @@ from pulsar_ext.ids.text import counted
 from pulsar_ext.skip.boundaries import Backlog
 from pulsar_ext.skip.skipper import SkipResult
 
-from .arguments import Flag, Json, Reach
-from .output import print_json
+from .arguments import LOCAL, Flag, Json, Reach
+from .output import print_result
 
 app = App(name="skip", help="Skip an exact number of messages of a subscription.")
 
-_LOCAL = Reach()
 
 _WIDTH = 48
 _ROWS = 12
@@ -38,7 +37,7 @@ def skip(
     unit: Literal["message", "entry"] = "message",
     dry_run: Flag = False,
     as_json: Json = False,
-    reach: Reach = _LOCAL,
+    reach: Reach = LOCAL,
 ) -> int:
     """Skip COUNT unacknowledged messages of SUBSCRIPTION, and show its cursor before and after.
 
@@ -53,11 +52,8 @@ def skip(
         # Read before the skip, after which the broker may delete ledgers.
         internal = admin.internal_stats(topic)
         result = client.skip_messages(topic, subscription, count, unit=unit, dry_run=dry_run, progress=not as_json)
-    if as_json:
-        positions = {"position_before": str(result.position_before), "position_after": str(result.position_after)}
-        print_json(asdict(result) | positions)
-    else:
-        Console(highlight=False).print(picture(result, Backlog.of(internal, subscription)))
+    positions = {"position_before": str(result.position_before), "position_after": str(result.position_after)}
+    print_result(asdict(result) | positions if as_json else picture(result, Backlog.of(internal, subscription)))
     return 0
 
 

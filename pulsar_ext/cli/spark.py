@@ -19,8 +19,8 @@ from pulsar_ext.errors import InvalidUse, PulsarExtError
 from pulsar_ext.ids.text import counted
 from pulsar_ext.look.page import AuditedTopic, audit_page
 
-from .arguments import DEFAULT_PICTURE, LOCAL_URL, AdminUrl, Backend, Flag, Html, Json, Png, Token, Url
-from .output import check_writable, choose_picture, note, now_text, print_json, print_plan, print_result, write_page
+from .arguments import DEFAULT_PICTURE, LOCAL_URL, AdminUrl, Backend, Flag, Html, Json, Png, Token, Url, read_pairs
+from .output import check_writable, choose_picture, note, now_text, print_plan, print_result, write_page
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,8 +57,8 @@ class Target:
     """Access to the topics of a job, and the Spark master that runs it.
 
     Args:
-        option: An option of the data source, as name=value. May be repeated.
-        conf: A setting of Spark, as name=value. May be repeated.
+        option: An option of the data source, as NAME=VALUE. May be repeated.
+        conf: A setting of Spark, as NAME=VALUE. May be repeated.
     """
 
     url: Url = None
@@ -75,11 +75,11 @@ class Target:
             options["admin.url"] = self.admin_url
         if self.token is not None:
             options["token"] = self.token
-        return options | (_named("--option", self.option) if given else {})
+        return options | (read_pairs("--option", self.option) if given else {})
 
     def session(self) -> contextlib.AbstractContextManager[SparkSession]:
         """Return a Spark session with these settings."""
-        return _session(self.master, _named("--conf", self.conf))
+        return _session(self.master, read_pairs("--conf", self.conf))
 
 
 _LOCAL_TARGET = Target()
@@ -99,10 +99,8 @@ def archive(
         from pulsar_ext.spark import jobs  # noqa: PLC0415  # needs Spark
 
         done = jobs.archive(spark, target.options(topic), path, checkpoint=checkpoint)
-    if as_json:
-        print_json({"rows": done.rows, "batches": done.batches})
-    else:
-        print_result(f"{counted(done.rows, 'row')} in {counted(done.batches, 'batch')} added")
+    text = f"{counted(done.rows, 'row')} in {counted(done.batches, 'batch')} added"
+    print_result({"rows": done.rows, "batches": done.batches} if as_json else text)
 
 
 @app.command
@@ -141,10 +139,7 @@ def replay(
         else:
             given = name or Path(source.rstrip("/")).name
             done = jobs.replay(spark, source, sink, name=given, where=where, exactly_once=not at_least_once)
-    if as_json:
-        print_json({"rows": done.rows})
-    else:
-        print_result(f"{counted(done.rows, 'row')} replayed")
+    print_result({"rows": done.rows} if as_json else f"{counted(done.rows, 'row')} replayed")
 
 
 @app.command
@@ -191,7 +186,7 @@ def audit(topic: Topics, *, html: Html = None, target: Target = _LOCAL_TARGET, a
             pictured.append(AuditedTopic(one.topic, one.messages, one.is_clean, counts))
         write_page(html, audit_page(pictured, topic, now_text()))
     if as_json:
-        print_json(
+        print_result(
             [
                 {"topic": one.topic, "messages": one.messages, "clean": one.is_clean}
                 | {name: vars(getattr(one, name)) for name in _FINDINGS}
@@ -243,7 +238,7 @@ def pipeline(
         note(f"broker: {broker.describe()}")
         counts = run_pipeline(spark, broker.service_url, broker.admin_url, directory, messages)
     if as_json:
-        print_json(vars(counts))
+        print_result(vars(counts))
     else:
         table = Table("step", Column("messages", justify="right"), Column("distinct", justify="right"))
         for step, (rows, distinct) in counts.steps.items():
@@ -263,21 +258,9 @@ def pack(path: Path, *, as_json: Json = False) -> None:
     from pulsar_ext.spark import shipping  # noqa: PLC0415  # only for this command
 
     packed = shipping.pack(path)
-    if as_json:
-        print_json({"path": str(path), "bytes": path.stat().st_size, "distributions": packed})
-    else:
-        print_result(f"{path}: {path.stat().st_size / 1e6:,.1f} MB, {', '.join(packed)}")
-
-
-def _named(option: str, given: tuple[str, ...]) -> dict[str, str]:
-    """Return the values of repeated name=value options."""
-    found = {}
-    for one in given:
-        name, separator, value = one.partition("=")
-        if not separator:
-            raise InvalidUse(f"{option} must be name=value, got {one!r}")
-        found[name.strip()] = value
-    return found
+    size = path.stat().st_size
+    text = f"{path}: {size / 1e6:,.1f} MB, {', '.join(packed)}"
+    print_result({"path": str(path), "bytes": size, "distributions": packed} if as_json else text)
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ from pulsar_ext import __version__, native_status
 from pulsar_ext.client.features import unavailable_features
 
 from .arguments import Json
-from .output import print_json, print_result
+from .output import print_result
 
 app = App(
     name="--version",
@@ -22,11 +22,11 @@ app = App(
 def version(*, as_json: Json = False) -> None:
     """Show both versions, the use of the native core, and features that the installed client does not support."""
     unavailable, native = unavailable_features(), native_status()
-    if as_json:
-        versions = {"pulsar_ext": __version__, "pulsar-client": pulsar.__version__}
-        print_json({**versions, "native_core": native._asdict(), "not_used": unavailable})
-        return
-    print_result(f"pulsar_ext {__version__}, pulsar-client {pulsar.__version__}")
-    print_result(f"native core: {'used' if native.is_used else f'not used: {native.why_not}'}")
-    for feature, why in unavailable.items():
-        print_result(f"not used: {feature}: {why}")
+    versions = {"pulsar_ext": __version__, "pulsar-client": pulsar.__version__}
+    lines = [
+        ", ".join(map(" ".join, versions.items())),
+        f"native core: {'used' if native.is_used else f'not used: {native.why_not}'}",
+        *(f"not used: {feature}: {why}" for feature, why in unavailable.items()),
+    ]
+    facts = {**versions, "native_core": native._asdict(), "not_used": unavailable}
+    print_result(facts if as_json else "\n".join(lines))

@@ -68,7 +68,7 @@ from pulsar_ext.schema.typed import T, TypedSchema
 from pulsar_ext.skip.boundaries import Unit
 from pulsar_ext.skip.skipper import Skipper, SkipResult, message_id_after
 from pulsar_ext.table_view import TableView
-from pulsar_ext.topics_reader.reader import open_topics_reader, reads_several
+from pulsar_ext.topics_reader import open_topics_reader, reads_several
 
 from .authentication import AuthenticationToken, authentication_error_details, credentials_of
 from .consumers import ConsumerEventListener, consumer_settings, open_consumer, open_reader, open_table_view

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -20,9 +20,10 @@ from pulsar_ext.ids.position import Position
 from pulsar_ext.ids.text import counted
 from pulsar_ext.ids.topic_name import TopicName
 
-from . import chunked, consumers, storage
-from .broker import MissingSetting, missing_settings
-from .findings import Diagnosis, DiagnosisLimits, Finding, TopicFacts
+from . import rules
+from .broker import missing_settings
+from .findings import Diagnosis, DiagnosisLimits, Observation, TopicFacts
+from .rules import judge
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -35,19 +36,6 @@ _BATCHES = 16
 _HEADER_BYTES = 600
 _NO_SETTINGS: Mapping[str, str] = {}
 _NO_POLICIES = NamespacePolicies(None, None, None, None, {}, {})
-
-
-@dataclass(frozen=True)
-class Observation:
-    """Facts about topics, the topics beyond the limit of requests, and notes of what could not be inspected."""
-
-    facts: tuple[TopicFacts, ...]
-    excluded: tuple[str, ...]
-    requests: int
-    notes: tuple[str, ...]
-    version: str = ""
-    missing: tuple[MissingSetting, ...] = ()
-    """Version of the broker, and its settings that guarantees need."""
 
 
 def has_work(facts: TopicFacts) -> bool:
@@ -71,45 +59,34 @@ def wanted_entries(facts: TopicFacts, limit: int) -> list[Position]:
     for name, _ in facts.readers():
         if len(wanted) < limit:
             wanted |= dict.fromkeys(facts.first_unacknowledged(name, 1))
-    if facts.stats.deduplication_status != "Enabled" or consumers.producers_missing_from_snapshot(facts):
+    if facts.stats.deduplication_status != "Enabled" or rules.producers_missing_from_snapshot(facts):
         wanted |= dict.fromkeys(facts.position(number) for number in range(max(end - limit // 2, 0) + 1, end + 1))
     return list(wanted)
 
 
-def observe(
-    admin: PulsarAdmin,
-    target: str,
-    subscription: str | None = None,
-    limits: DiagnosisLimits | None = None,
-    report: Callable[[str], None] = lambda _: None,
-    *,
-    wanted: Callable[[TopicFacts, int], Sequence[Position]] = wanted_entries,
-    watched: Callable[[TopicFacts], bool] = has_work,
-) -> Observation:
-    """Collect the facts about topics, without judging them; errors are those of `examine()`."""
-    if subscription is not None and not isinstance(subscription, str):
-        raise InvalidUse(f"subscription must be a name or None, got {subscription!r}; no request was sent")
-    if limits is not None and not isinstance(limits, DiagnosisLimits):
-        raise InvalidUse(
-            f"limits must be DiagnosisLimits(…), MapLimits(…) or None, got {limits!r}; no request was sent"
-        )
-    return _Observer(admin, subscription, limits or DiagnosisLimits(), report, wanted, watched).observe(target)
-
-
 @dataclass
-class _Observer:
-    """Observer that sends the requests of one observation; the arguments are those of `examine()`."""
+class Observer:
+    """Collects the facts about topics, without judging them; the arguments and the errors are those of `examine()`."""
 
     admin: PulsarAdmin
     subscription: str | None
     limits: DiagnosisLimits
     report: Callable[[str], None]
-    wanted: Callable[[TopicFacts, int], Sequence[Position]]
-    watched: Callable[[TopicFacts], bool]
+    wanted: Callable[[TopicFacts, int], Sequence[Position]] = wanted_entries
+    watched: Callable[[TopicFacts], bool] = has_work
     requests: int = 0
     notes: list[str] = field(default_factory=list)
 
+    def __post_init__(self) -> None:
+        if self.subscription is not None and not isinstance(self.subscription, str):
+            raise InvalidUse(f"subscription must be a name or None, got {self.subscription!r}; no request was sent")
+        if not isinstance(self.limits, DiagnosisLimits):
+            raise InvalidUse(
+                f"limits must be DiagnosisLimits(…), MapLimits(…) or None, got {self.limits!r}; no request was sent"
+            )
+
     def observe(self, target: str) -> Observation:
+        """Return the facts about the topics of a namespace, or of a topic's partitions."""
         namespace, topics = self._topics(target)
         policies = self._if_permitted(
             "the policies of the namespace", lambda: self.admin.policies(namespace), _NO_POLICIES
@@ -272,7 +249,7 @@ def _batches(facts: TopicFacts) -> Iterable[Position]:
     waiting = (
         position
         for position, one in sorted(facts.entries.items())
-        if one.message_count > 1 and facts.is_unacknowledged(position, consumers.KEY_SHARED)
+        if one.message_count > 1 and facts.is_unacknowledged(position, rules.KEY_SHARED)
     )
     return islice(waiting, _BATCHES)
 
@@ -281,32 +258,11 @@ def _neighbours_of_chunks(facts: TopicFacts) -> Iterable[Position]:
     """Choose acknowledged entries next to unacknowledged chunks."""
     wanted: dict[Position, None] = {}
     for name, _ in facts.subscriptions():
-        chunks = [one for one in chunked.inspected_entries(facts, name) if one.is_chunk]
+        chunks = [one for one in rules.inspected_entries(facts, name) if one.is_chunk]
         left = leftovers_among(chunks, facts.now_ms)
         for position in (*left.useless, *left.endless):
-            wanted |= dict.fromkeys(chunked.neighbours(facts, name, position))
+            wanted |= dict.fromkeys(rules.neighbours(facts, name, position))
     return [position for position in wanted if position not in facts.entries]
-
-
-RULES: tuple[Callable[[TopicFacts], Iterator[Finding]], ...] = (
-    chunked.find_holes,
-    chunked.find_chunks,
-    consumers.find_stalled,
-    consumers.find_storms,
-    consumers.find_uncovered_slots,
-    consumers.find_blocked_slots,
-    consumers.find_mixed_batches,
-    storage.find_unread_letters,
-    storage.find_expiring,
-    storage.find_lagging_readers,
-    storage.find_quotas,
-    storage.find_kept_ledgers,
-    storage.find_never_compacted,
-    consumers.find_unconsumed,
-    consumers.find_duplicates,
-    consumers.find_forgotten,
-    storage.find_schema_misfits,
-)
 
 
 def examine(
@@ -317,13 +273,5 @@ def examine(
     report: Callable[[str], None] = lambda _: None,
 ) -> Diagnosis:
     """Diagnose a namespace or a topic."""
-    return judge(observe(admin, target, subscription, limits, report))
-
-
-def judge(seen: Observation) -> Diagnosis:
-    """Return the findings in an observation (pure)."""
-    found = [finding for one in seen.facts for rule in RULES for finding in rule(one)]
-    found.sort(key=lambda one: one.severity != "error")
-    return Diagnosis(
-        tuple(found), len(seen.facts), seen.excluded, seen.requests, seen.notes, seen.version, seen.missing
-    )
+    chosen = DiagnosisLimits() if limits is None else limits
+    return judge(Observer(admin, subscription, chosen, report).observe(target))

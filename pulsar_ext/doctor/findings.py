@@ -266,6 +266,19 @@ class Finding:
     remedies: tuple[Remedy, ...]
 
 
+@dataclass(frozen=True)
+class Observation:
+    """Facts about topics, the topics beyond the limit of requests, and notes of what could not be inspected."""
+
+    facts: tuple[TopicFacts, ...]
+    excluded: tuple[str, ...]
+    requests: int
+    notes: tuple[str, ...]
+    version: str = ""
+    missing: tuple[MissingSetting, ...] = ()
+    """Version of the broker, and its settings that guarantees need."""
+
+
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
     """The findings, errors first, and the cost of the diagnosis.

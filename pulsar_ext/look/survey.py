@@ -6,15 +6,16 @@ Entries are numbered from 1 through all stored ledgers; a map is drawn over thes
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby
 from typing import Any, Literal, TypeVar
 
 from pulsar_ext.admin import EntryMetadata, PulsarAdmin, SubscriptionStats
 from pulsar_ext.chunks.leftovers import chunked_messages
-from pulsar_ext.doctor.examination import judge, observe, wanted_entries
+from pulsar_ext.doctor.examination import Observer, wanted_entries
 from pulsar_ext.doctor.findings import Diagnosis, DiagnosisLimits, Run, TopicFacts
+from pulsar_ext.doctor.rules import judge
 from pulsar_ext.errors import InvalidUse
 from pulsar_ext.ids.position import Position
 
@@ -216,50 +217,47 @@ def _rate(facts: TopicFacts, of_broker: float, before: int, after: int | None) -
 T = TypeVar("T")
 
 State = Literal["acknowledged", "unread", "delivered", "hole"]
-"""State of an entry for a cursor, in ascending priority: a cell of several entries shows the highest."""
+"""State of an entry for a cursor."""
 
-_WEIGHT: dict[State, int] = {"acknowledged": 0, "unread": 1, "delivered": 2, "hole": 3}
-_KIND_WEIGHT: dict[EntryKind | None, int] = {None: 0, "message": 1, "batch": 2, "chunk": 3}
+_STATES: tuple[State, ...] = ("acknowledged", "unread", "delivered", "hole")
+_KINDS: tuple[EntryKind | None, ...] = (None, "message", "batch", "chunk")
+"""In ascending priority: a cell of several entries shows the highest."""
 
 
-def _cell(number: int, entries: int, cells: int) -> int:
-    """Return the 0-based cell of an entry."""
-    return (number - 1) * cells // entries
+def _in_cells(topic: TopicMap, cells: int, parts: Iterable[tuple[T, int, int]], values: Sequence[T]) -> list[T]:
+    """Draw values of entries, from a first to a last number, in cells: the one that is last in `values` is on top."""
+    drawn = [values[0]] * cells
+    for value, first, last in parts:
+        begin, end = ((number - 1) * cells // topic.entries for number in (first, last))
+        for at in range(begin, end + 1) if first <= last else ():
+            drawn[at] = max(drawn[at], value, key=values.index)
+    return drawn
 
 
 def cursor_states(topic: TopicMap, cursor: CursorMap, cells: int) -> list[State]:
     """Return a cursor's state in each cell; the time is linear in its stretches and the cells."""
-    states: list[State] = ["acknowledged"] * cells
+    parts: list[tuple[State, int, int]] = []
     for one in cursor.stretches:
         read = min(max(cursor.read_until, one.first - 1), one.last)
-        parts: list[tuple[State, int, int]] = [("delivered", one.first, read), ("unread", read + 1, one.last)]
         if one.acknowledged_behind:
-            parts = [("hole", one.first, one.last)]
-        for state, first, last in parts:
-            columns = range(_cell(first, topic.entries, cells), _cell(last, topic.entries, cells) + 1)
-            for at in columns if first <= last else ():
-                if _WEIGHT[states[at]] < _WEIGHT[state]:
-                    states[at] = state
-    return states
+            parts.append(("hole", one.first, one.last))
+        else:
+            parts += ("delivered", one.first, read), ("unread", read + 1, one.last)
+    return _in_cells(topic, cells, parts, _STATES)
 
 
 def ledger_cells(topic: TopicMap, cells: int) -> list[str]:
     """Return the id of the ledger in which each cell begins."""
     found: list[str] = []
     for one in topic.ledgers:
-        last = _cell(one.first + one.entries - 1, topic.entries, cells)
+        last = (one.first + one.entries - 2) * cells // topic.entries
         found += [str(one.ledger_id)] * (last + 1 - len(found))
     return found
 
 
 def entry_kinds(topic: TopicMap, cells: int) -> list[EntryKind | None]:
     """Return the kind of the entries of each cell; None if none of them was inspected."""
-    kinds: list[EntryKind | None] = [None] * cells
-    for number, kind in topic.kinds.items():
-        at = _cell(number, topic.entries, cells)
-        if _KIND_WEIGHT[kinds[at]] < _KIND_WEIGHT[kind]:
-            kinds[at] = kind
-    return kinds
+    return _in_cells(topic, cells, ((kind, number, number) for number, kind in topic.kinds.items()), _KINDS)
 
 
 def joined(cells: Sequence[T]) -> list[tuple[int, int, T]]:
@@ -307,14 +305,12 @@ def survey(
     topic: str,
     subscription: str | None = None,
     limits: DiagnosisLimits | None = None,
-    report: Callable[[str], None] = lambda _: None,
 ) -> Survey:
     """Survey a topic; arguments and errors are those of `doctor.examination.examine`."""
     if isinstance(topic, str) and "://" not in topic and topic.count("/") == 1:
         raise InvalidUse(f"{topic!r} is a namespace; name a topic, such as public/default/orders")
-    seen = observe(
-        admin, topic, subscription, limits or MapLimits(), report, wanted=mapped_entries, watched=lambda _: True
-    )
+    chosen = MapLimits() if limits is None else limits
+    seen = Observer(admin, subscription, chosen, lambda _: None, mapped_entries, lambda _: True).observe(topic)
     return Survey(tuple(map(map_of, seen.facts)), judge(seen))
 
 

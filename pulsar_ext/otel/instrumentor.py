@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from functools import partial
-from typing import Any
 
 from opentelemetry.instrumentation.instrumentor import BaseInstrumentor  # type: ignore[attr-defined]  # untyped there
+from opentelemetry.metrics import MeterProvider  # noqa: TC002  # loaded anyway
+from opentelemetry.trace import TracerProvider  # noqa: TC002  # loaded anyway
 
 from pulsar_ext._runtime.context import ClientContext
 
@@ -26,9 +27,12 @@ class PulsarExtInstrumentor(BaseInstrumentor):  # type: ignore[misc]  # untyped 
         """Return nothing: this package instruments itself."""
         return ()
 
-    def _instrument(self, **given: Any) -> None:
-        providers: dict[str, Any] = {name: given.get(name) for name in ("tracer_provider", "meter_provider")}
-        self._begin = partial(instrument_context, **providers, automatic=True)
+    def _instrument(
+        self, tracer_provider: TracerProvider | None = None, meter_provider: MeterProvider | None = None, **_: object
+    ) -> None:
+        self._begin = partial(
+            instrument_context, tracer_provider=tracer_provider, meter_provider=meter_provider, automatic=True
+        )
         ClientContext.begun.append(self._begin)
 
     def _uninstrument(self, **_: object) -> None:

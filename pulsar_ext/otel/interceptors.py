@@ -159,22 +159,19 @@ def observe(context: ClientContext, meter_provider: MeterProvider | None) -> Non
     if known is None:
         meter = get_meter("pulsar_ext", meter_provider=meter_provider)
         for name, unit, description, count in _GAUGES:
-            meter.create_observable_up_down_counter(name, [_observer(contexts, count)], unit, description)
+            meter.create_observable_up_down_counter(name, [partial(_sums, contexts, count)], unit, description)
 
 
-def _observer(
-    contexts: WeakSet[ClientContext], count: Callable[[Consumer], int]
-) -> Callable[[CallbackOptions], Iterator[Observation]]:
-    def observe_sums(_: CallbackOptions) -> Iterator[Observation]:
-        sums: collections.Counter[tuple[str, str]] = collections.Counter()
-        for consumer in [one for context in list(contexts) for one in context.opener._open_receivers_()]:
-            if isinstance(consumer, Consumer):
-                with contextlib.suppress(pulsar.PulsarException):  # the consumer is being closed
-                    sums[consumer.subscribed_to(), consumer.subscription_name()] += count(consumer)
-        for (topic, subscription), number in sums.items():
-            yield Observation(number, {SYSTEM: "pulsar", DESTINATION: topic, SUBSCRIPTION: subscription})
-
-    return observe_sums
+def _sums(
+    contexts: WeakSet[ClientContext], count: Callable[[Consumer], int], _: CallbackOptions
+) -> Iterator[Observation]:
+    sums: collections.Counter[tuple[str, str]] = collections.Counter()
+    for consumer in [one for context in list(contexts) for one in context.opener._open_receivers_()]:
+        if isinstance(consumer, Consumer):
+            with contextlib.suppress(pulsar.PulsarException):  # the consumer is being closed
+                sums[consumer.subscribed_to(), consumer.subscription_name()] += count(consumer)
+    for (topic, subscription), number in sums.items():
+        yield Observation(number, {SYSTEM: "pulsar", DESTINATION: topic, SUBSCRIPTION: subscription})
 
 
 @dataclass(eq=False)
@@ -243,19 +240,17 @@ def _received(instruments: Instruments, operation: str, message: Message, more: 
     instruments.count("received bytes", attributes, message.inner.length())
     if message.redelivery_count():
         instruments.count("redelivered", attributes)
-    topic, index = message.topic_name(), message_id.batch_index()
-    return _OpenMessage(span, attributes, topic, _entry_of(message_id), index, time.perf_counter())
+    return _OpenMessage(span, attributes, message.topic_name(), _place_of(message_id), time.perf_counter())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _OpenMessage:
-    """A delivered message that is unacknowledged."""
+    """A delivered message that is unacknowledged; its place is the ledger, the entry and the batch index."""
 
     span: Span
     attributes: dict[str, str]
     topic: str
-    entry: tuple[int, int]
-    index: int
+    place: tuple[int, int, int]
     began: float
 
 
@@ -277,17 +272,15 @@ class ConsumerTelemetry(ConsumerInterceptor):
     def __init__(self, instruments: Instruments) -> None:
         self._instruments = instruments
         self._lock = Lock()
-        self._open: dict[tuple[int, int], dict[int, _OpenMessage]] = {}
-        """Unacknowledged messages, by ledger and entry, and by batch index."""
+        self._open: dict[tuple[int, int, int], _OpenMessage] = {}
 
     def before_consume(self, consumer: Consumer, message: Message) -> Message:
         """Begin the span of a message, in the trace of its properties."""
         more = {SUBSCRIPTION: consumer.subscription_name()}
         begun = _received(self._instruments, "process", message, more)
         with self._lock:
-            by_index = self._open.setdefault(begun.entry, {})
-            before = by_index.pop(begun.index, None)
-            by_index[begun.index] = begun
+            before = self._open.pop(begun.place, None)
+            self._open[begun.place] = begun
         if before is not None:  # redelivered, or delivered again after a seek
             self._end([before], "redelivered")
         return message
@@ -300,10 +293,10 @@ class ConsumerTelemetry(ConsumerInterceptor):
         """End the spans of the message and of all messages before it."""
         last = self._of(message_id)
         topics: set[str | None] = {one.topic for one in last} or {message_id.topic_name()}
-        last_key = _entry_of(message_id), message_id.batch_index()
+        place = _place_of(message_id)
         with self._lock:
-            every = [one for by_index in self._open.values() for one in by_index.values()]
-        before = [one for one in every if one.topic in topics and (one.entry, one.index) < last_key and one not in last]
+            every = list(self._open.values())
+        before = [one for one in every if one.topic in topics and one.place < place and one not in last]
         self._acknowledged([*before, *last], "cumulative_acknowledge", error)
 
     def on_negative_acks_send(self, _: object, message_ids: set[MessageId]) -> None:
@@ -317,20 +310,22 @@ class ConsumerTelemetry(ConsumerInterceptor):
     def close(self) -> None:
         """End the spans of unacknowledged messages."""
         with self._lock:
-            every = [one for by_index in self._open.values() for one in by_index.values()]
+            every = list(self._open.values())
         self._end(every, "closed")
 
     def _of(self, message_id: MessageId) -> list[_OpenMessage]:
         """Return the messages of an id; without a batch index, those of the whole batch."""
+        place = _place_of(message_id)
         with self._lock:
-            every = list(self._open.get(_entry_of(message_id), {}).values())
-        index = message_id.batch_index()
-        return [one for one in every if index in (-1, one.index)]
+            found = self._open.get(place)
+        if found is None:
+            return self._in({message_id}) if place[2] < 0 else []
+        return [found]
 
     def _in(self, message_ids: set[MessageId]) -> list[_OpenMessage]:
+        entries = {_place_of(one)[:2] for one in message_ids}
         with self._lock:
-            found = [self._open.get(entry, {}) for entry in map(_entry_of, message_ids)]
-            return [one for by_index in found for one in by_index.values()]
+            return [one for one in self._open.values() if one.place[:2] in entries]
 
     def _acknowledged(self, messages: list[_OpenMessage], ending: str, error: BaseException | None) -> None:
         """End spans after an acknowledgement, which has a span in each recorded one; on an error, end only that."""
@@ -348,18 +343,15 @@ class ConsumerTelemetry(ConsumerInterceptor):
     def _end(self, ended: Iterable[_OpenMessage], ending: str) -> None:
         for one in ended:
             with self._lock:
-                by_index = self._open.get(one.entry, {})
-                if by_index.get(one.index) is one:
-                    del by_index[one.index]
-                if not by_index:
-                    self._open.pop(one.entry, None)
+                if self._open.get(one.place) is one:
+                    del self._open[one.place]
             one.span.set_attribute(_ACKNOWLEDGED, ending)
             one.span.end()
             self._instruments.record("process", one.began, one.attributes)
 
 
-def _entry_of(message_id: MessageId) -> tuple[int, int]:
-    return message_id.ledger_id(), message_id.entry_id()
+def _place_of(message_id: MessageId) -> tuple[int, int, int]:
+    return message_id.ledger_id(), message_id.entry_id(), message_id.batch_index()
 
 
 def instrument_context(

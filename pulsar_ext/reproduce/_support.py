@@ -534,7 +534,7 @@ class IsolatedProcess(contextlib.AbstractContextManager["IsolatedProcess"]):
             return Outcome(f"error: exit status {code}: {lines[-1][-_LOG_CHARACTERS:]}")
         return Outcome("", answer["value"])
 
-    def _read(self) -> dict[str, Any]:
+    def _read(self) -> dict[str, object]:
         try:
             return dict(json.loads(self._result.read_text()))
         except FileNotFoundError:

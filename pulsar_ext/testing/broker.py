@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol, Self
 
 from pulsar_ext.errors import BrokerStartError
 
-from .access import Access
+from .access import Access, Address
 from .ports import check_ports
 from .profiles import Profile, broker_settings, choose_version, get_profile, requested_version
 from .readiness import default_namespace_exists, reported_version, round_trip
@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 
     from .access import Detour, Options
     from .identity import Identity
+
+
+_LAUNCHES = 4
+"""Number of starts until a lost port is an error."""
 
 
 class Startable(ABC):
@@ -43,12 +47,16 @@ class Startable(ABC):
         Raises:
             BrokerStartError: it did not become ready; nothing is left running, and the message ends with a log.
         """
-        if not self._is_started():
+        for starts_left in reversed(range(0 if self._is_started() else _LAUNCHES)):
             try:
                 self._start()
-            except BaseException:
+            except BaseException as error:
                 self._abandon()
-                raise
+                # A free port was chosen, and another program took it: the next start chooses another one.
+                if not (starts_left and isinstance(error, BrokerStartError) and error.details.get("lost_port")):
+                    raise
+            else:
+                break
         return self
 
     @abstractmethod
@@ -73,23 +81,28 @@ class Reachable(Startable):
 
     @property
     @abstractmethod
+    def _address_(self) -> Address:
+        """URLs, access and detours; raises before the start."""
+
+    @property
     def service_url(self) -> str:
-        """URL for clients, `pulsar://host:port`, or `pulsar+ssl://…` if the profile has TLS."""
+        """URL for clients, with all brokers: `pulsar://host:port`, or `pulsar+ssl://…` if the profile has TLS."""
+        return self._address_.service_url
 
     @property
-    @abstractmethod
     def admin_url(self) -> str:
-        """URL of the admin REST API, `http://host:port`, or `https://…`."""
+        """URL of the first broker's admin REST API, `http://host:port`, or `https://…`."""
+        return self._address_.admin_url
 
     @property
-    @abstractmethod
     def access(self) -> Access:
         """The superuser's credentials, and the trusted certificates."""
+        return self._address_.access
 
     @property
     def detours(self) -> Sequence[Detour]:
-        """Detours for fault proxies: `FaultProxy.to(broker.service_url, broker.detours)`."""
-        return ()
+        """Detours for fault proxies, in any process: `FaultProxy.to(broker.service_url, broker.detours)`."""
+        return self._address_.detours
 
     @abstractmethod
     def is_running(self) -> bool:
@@ -176,10 +189,6 @@ class Broker(Reachable):
     def _discard(self) -> None:
         """Remove the files of a stopped broker, except those of the caller."""
 
-    def _can_relaunch(self) -> bool:
-        """Return True if the start failed for a reason that a second launch avoids, such as a port lost in a race."""
-        return False
-
     # -- the shared part ---------------------------------------------------------------------------------------------
 
     @property
@@ -223,7 +232,7 @@ class Broker(Reachable):
     def describe(self) -> str:
         """Return a line about the broker, without secrets."""
         return (
-            f"Pulsar {self.version}, profile {self._profile.name}, back end {self.back_end}: "
+            f"Pulsar {self.version}, profile {self._profile.name}, back end {self._address_.back_end}: "
             f"{self.service_url} and {self.admin_url}"
         )
 
@@ -235,16 +244,7 @@ class Broker(Reachable):
         self._discard()
 
     def _start(self) -> None:
-        while True:
-            self._launch()
-            try:
-                return self._wait_until_ready()
-            except BrokerStartError:
-                if not self._can_relaunch():
-                    raise
-                self._kill()
-
-    def _wait_until_ready(self) -> None:
+        self._launch()
         deadline = time.monotonic() + self._start_timeout
         while not default_namespace_exists(self.admin_url, self.access):
             self._check_alive()
@@ -269,9 +269,9 @@ class Broker(Reachable):
         if not self.is_running():
             raise self._start_error("the broker exited during its start")
 
-    def _start_error(self, reason: str) -> BrokerStartError:
+    def _start_error(self, reason: str, **details: object) -> BrokerStartError:
         what = f"no Pulsar {self.version} (profile {self._profile.name}, back end {self.back_end})"
-        return start_error(what, reason, self.log_text())
+        return start_error(what, reason, self.log_text(), **details)
 
 
 class Ports(NamedTuple):
@@ -312,14 +312,10 @@ class Standalone(Broker):
         self._program: _Program | None = None
 
     @property
-    def service_url(self) -> str:
-        """URL for clients, `pulsar://localhost:port`, or `pulsar+ssl://…` if the profile has TLS."""
-        return self._url("pulsar", "localhost", self._known_ports().broker)
-
-    @property
-    def admin_url(self) -> str:
-        """URL of the admin REST API, `http://localhost:port`, or `https://…`."""
-        return self._url("http", "localhost", self._known_ports().admin)
+    def _address_(self) -> Address:
+        ports = self._known_ports()
+        urls = self._url("pulsar", "localhost", ports.broker), self._url("http", "localhost", ports.admin)
+        return Address(*urls, self.back_end, self.version, self.access)
 
     @property
     def access(self) -> Access:
@@ -359,11 +355,14 @@ class Standalone(Broker):
         return self._ports
 
 
-def start_error(what: str, reason: str, log: str) -> BrokerStartError:
-    """Return the error with what failed, the reason, and the last errors and the end of the log."""
+def start_error(what: str, reason: str, log: str, **details: object) -> BrokerStartError:
+    """Return the error with what failed, the reason, and the last errors and the end of the log.
+
+    `lost_port=True` says that another program took a port that was chosen here.
+    """
     lines = log.splitlines()
     errors = [line for line in lines[:-_LOG_TAIL_LINES] if _ERROR.search(line)]  # a program may end long after them
     log_tail = "\n".join([*errors[-_LOG_ERRORS:], *lines[-_LOG_TAIL_LINES:]])
     return BrokerStartError(
-        f"{what}: {reason}\nthe end of its log:\n{log_tail or '(empty)'}", reason=reason, log_tail=log_tail
+        f"{what}: {reason}\nthe end of its log:\n{log_tail or '(empty)'}", reason=reason, log_tail=log_tail, **details
     )

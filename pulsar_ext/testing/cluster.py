@@ -10,19 +10,21 @@ the default namespace, and the cluster when a message was sent and received thro
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import socket
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
 from pulsar_ext.errors import BrokerStartError, InvalidUse
 
-from .access import Access, Detour
+from .access import Access, Address
 from .backend import BACKENDS, choose_backend
 from .broker import Broker, Reachable, start_error
-from .cluster_conf import CLUSTER, HOST, SETUP, ZOOKEEPER, Addresses, bookie_conf, broker_conf, zookeeper_conf
-from .cluster_runtime import Command, ProcessRuntime
+from .cluster_conf import CLUSTER, HOST, LOCAL, SETUP, ZOOKEEPER, Addresses, bookie_conf, broker_conf, zookeeper_conf
 from .identity import Identity
+from .java_program import Java, JavaCommand, JavaProgram, ScratchDirectory
 from .profiles import Profile, choose_version, get_profile, standalone_conf
 from .proxy import FaultProxy
 from .readiness import default_namespace_exists, round_trip
@@ -30,10 +32,9 @@ from .tenancy import ClusterAdmin, call_with_retries
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+    from pathlib import PurePath
 
-    from .cluster_containers import ContainerRuntime
-    from .container import ContainerProgram
-    from .java_program import JavaProgram
+    from .container import ContainerProgram, ContainerRuntime
 
 _POLL_SECONDS: Final = 0.1
 _CONNECT_SECONDS: Final = 1.0
@@ -56,15 +57,53 @@ _OPTIONS: Final = {
     # The bookie of Pulsar 5 does not accept the loopback's IPv6 address as its own.
     "bookie": ("-Djava.net.preferIPv4Stack=true",),
 }
-_LAUNCHES: Final = 3
 
 
-def _accepts(port: int) -> bool:
-    try:
-        socket.create_connection((HOST, port), _CONNECT_SECONDS).close()
-    except OSError:
-        return False
-    return True
+class ProcessRuntime:
+    """Runtime with a process for each part, all on the loopback."""
+
+    layout = LOCAL
+    """Addresses of the parts for each other; known after `open()`."""
+
+    network = None
+    """Name of the parts' own Docker network, if any."""
+
+    has_detours = True
+    """True if this machine reaches every port of a broker, not only published ones."""
+
+    def __init__(self, report: Callable[[str], None], version: str, addresses: Addresses) -> None:
+        self._java = Java.find(report, version)
+        self._scratch = ScratchDirectory()
+        self.home = self._scratch.path
+        """Directory of the cluster's secrets on this machine, for clients."""
+        self.secrets = self.home
+        """Directory of the cluster's secrets, as the parts see it."""
+        self.parts = {name: JavaProgram(self.home / name, name) for name in (SETUP, *addresses.parts)}
+
+    def open(self) -> None:
+        """Create a directory for each part."""
+        for name in self.parts:
+            (self.home / name).mkdir()
+
+    def data(self, name: str) -> PurePath:
+        """Return the data directory of a part."""
+        return self.home / name / "data"
+
+    def conf(self, name: str) -> PurePath:
+        """Return the path of a part's settings."""
+        return self.home / name / "part.conf"
+
+    def launch(self, name: str, command: JavaCommand, settings: str | None) -> None:
+        """Start a part on its existing data, if any, and return without waiting for it."""
+        if settings is not None:
+            Path(self.conf(name)).write_text(settings, encoding="utf-8")
+        self.parts[name].launch(self._java, command)
+
+    def close(self) -> None:
+        """Stop all parts and remove their files; a second call does nothing."""
+        for program in reversed(self.parts.values()):
+            program.kill()
+        self._scratch.remove()
 
 
 class _State(NamedTuple):
@@ -75,7 +114,6 @@ class _State(NamedTuple):
     identity: Identity
     proxies: dict[str, FaultProxy]
     stores: dict[str, FaultProxy]
-    confs: dict[str, dict[str, str]]
 
 
 class PulsarCluster(Reachable):
@@ -129,7 +167,6 @@ class PulsarCluster(Reachable):
         # Raises for bad settings here instead of at the start.
         broker_conf("broker-1", Addresses.choose(brokers, bookies), self._profile, self._settings)
         self._state: _State | None = None
-        self._proxy_lost_a_port = False
 
     def __repr__(self) -> str:
         running = self._running(self.parts) if self._state is not None else []
@@ -138,9 +175,10 @@ class PulsarCluster(Reachable):
     # -- addresses ---------------------------------------------------------------------------------------------------
 
     @property
-    def service_url(self) -> str:
-        """URL for clients, with all brokers: `pulsar://127.0.0.1:port,127.0.0.1:port`, or `pulsar+ssl://…`."""
-        return self._started.addresses.service_url
+    def _address_(self) -> Address:
+        ports, runtime, identity, *_ = self._started
+        access = identity.access(runtime.home)
+        return Address(ports.service_url, ports.admin_urls[0], "cluster", self._version, access, ports.detours)
 
     @property
     def proxied_url(self) -> str:
@@ -163,16 +201,6 @@ class PulsarCluster(Reachable):
         return self._started.addresses.admin_urls
 
     @property
-    def admin_url(self) -> str:
-        """URL of the first broker's admin REST API."""
-        return self.admin_urls[0]
-
-    @property
-    def access(self) -> Access:
-        """The superuser's credentials, and the trusted certificates."""
-        return self._started.identity.access(self._started.runtime.home)
-
-    @property
     def parts(self) -> tuple[str, ...]:
         """Names of all parts: ZooKeeper, the bookies, the brokers."""
         return self._started.addresses.parts
@@ -191,11 +219,6 @@ class PulsarCluster(Reachable):
     def proxies(self) -> Mapping[str, FaultProxy]:
         """Proxy in front of each broker, by the broker's name; clients of `proxied_url` connect through them."""
         return self._started.proxies
-
-    @property
-    def detours(self) -> tuple[Detour, ...]:
-        """Detours for more fault proxies, in any process: `FaultProxy.to(cluster.service_url, cluster.detours)`."""
-        return self._started.addresses.detours
 
     @property
     def stores(self) -> Mapping[str, FaultProxy]:
@@ -240,22 +263,17 @@ class PulsarCluster(Reachable):
         return self._state is not None
 
     def _start(self) -> None:
-        for attempts_left in reversed(range(_LAUNCHES)):
-            runtime_class = self._runtime_class()
-            identity = Identity.make(self._profile)
-            addresses = Addresses.choose(*self._counts, tls=self._profile.tls, detours=runtime_class.has_detours)
-            runtime = runtime_class(self._report, self._version, addresses)
-            self._state = _State(addresses, runtime, identity, {}, {}, {})
-            self._proxy_lost_a_port = False
-            try:
-                identity.write(runtime.home)
-                self._bring_up()
-            except BrokerStartError:
-                if not attempts_left or not (self._proxy_lost_a_port or runtime.lost_a_port()):
-                    raise
-                self.stop()
-            else:
-                return
+        runtime_class: type[ProcessRuntime | ContainerRuntime] = ProcessRuntime
+        if choose_backend(self._backend, self._report, self._version)[0] == "docker":
+            from .container import ContainerRuntime  # noqa: PLC0415  # docker is loaded only if it is used
+
+            runtime_class = ContainerRuntime
+        identity = Identity.make(self._profile)
+        addresses = Addresses.choose(*self._counts, tls=self._profile.tls, detours=runtime_class.has_detours)
+        runtime = runtime_class(self._report, self._version, addresses)
+        self._state = _State(addresses, runtime, identity, {}, {})
+        identity.write(runtime.home)
+        self._bring_up()
 
     def stop(self) -> None:
         """Stop all parts and remove their files; a second call does nothing."""
@@ -357,13 +375,6 @@ class PulsarCluster(Reachable):
                 raise
             self.restart(name)
 
-    def _runtime_class(self) -> type[ProcessRuntime | ContainerRuntime]:
-        if choose_backend(self._backend, self._report, self._version).backend == "docker":
-            from .cluster_containers import ContainerRuntime  # noqa: PLC0415  # docker is loaded only if it is used
-
-            return ContainerRuntime
-        return ProcessRuntime
-
     @property
     def _started(self) -> _State:
         if self._state is None:
@@ -374,7 +385,6 @@ class PulsarCluster(Reachable):
         return self._started.addresses.broker_at(admin.owner(self._any_admin_url(), topic))
 
     def _others(self, name: str) -> list[str]:
-        """Return the other running brokers."""
         return [other for other in self._running(self.brokers) if other != name]
 
     def _running_broker(self, name: str) -> str:
@@ -394,7 +404,7 @@ class PulsarCluster(Reachable):
     def _program(self, name: str) -> JavaProgram | ContainerProgram:
         if name not in self.parts:
             raise InvalidUse(f"the cluster has no part {name!r}; it has {', '.join(self.parts)}")
-        return self._started.runtime.part(name)
+        return self._started.runtime.parts[name]
 
     def _running(self, names: Iterable[str]) -> list[str]:
         """Return those of the named parts that are alive."""
@@ -402,13 +412,12 @@ class PulsarCluster(Reachable):
 
     def _launch(self, name: str) -> None:
         """Start a part on its existing data and port, if any, and return without waiting for it."""
-        self._run(name, [], standalone_conf(self._started.confs[name]))
+        self._run(name, settings=standalone_conf(self._make_settings()[name]))
 
     def _bring_up(self) -> None:
         """Start all parts for the first time, with the proxies between them, and return when they are ready."""
         addresses, runtime = self._started.addresses, self._started.runtime
         runtime.open()
-        self._started.confs.update(self._make_settings())
         stores = runtime.layout.stores
         for name, ports in addresses.brokers.items():
             self._started.proxies[name] = self._proxy(name, ports.proxied, HOST, ports.proxy, addresses.scheme)
@@ -417,9 +426,9 @@ class PulsarCluster(Reachable):
         # The set-up's Java machine starts while ZooKeeper does, and then waits for it.
         self._launch_set_up()
         self._wait_until_ready([ZOOKEEPER])
-        if runtime.part(SETUP).finish(self._start_timeout) != 0:
+        if runtime.parts[SETUP].finish(self._start_timeout) != 0:
             self._launch_set_up()  # ZooKeeper may have accepted its connection too early to answer
-            if runtime.part(SETUP).finish(self._start_timeout) != 0:
+            if runtime.parts[SETUP].finish(self._start_timeout) != 0:
                 raise self._error(SETUP, "its metadata could not be written")
         rest = [name for name in addresses.parts if name != ZOOKEEPER]
         for name in rest:
@@ -436,7 +445,8 @@ class PulsarCluster(Reachable):
                     if self._program(name).has_lost_a_port():
                         # Without its admin port a broker runs on, and would never become ready.
                         self._program(name).kill()
-                        raise self._error(name, "another program took one of its ports during its start")
+                        reason = "another program took one of its ports during its start"
+                        raise self._error(name, reason, lost_port=True)
                     if not self._program(name).is_running():
                         raise self._error(name, "it exited during its start")
                     if time.monotonic() > deadline:
@@ -450,7 +460,6 @@ class PulsarCluster(Reachable):
                 raise self._error(chosen[-1], f"a message was not received: {failure}")
 
     def _any_admin_url(self) -> str:
-        """Return the admin URL of a running broker."""
         for name in self._running(self.brokers):
             return self._started.addresses.admin_url(name)
         raise BrokerStartError("no broker of the cluster is running; restart one")
@@ -459,8 +468,8 @@ class PulsarCluster(Reachable):
         try:
             return FaultProxy(HOST, target, port=port, host=host, scheme=scheme)
         except OSError as error:
-            self._proxy_lost_a_port = True
-            raise self._error(name, f"its proxy cannot listen on {host}:{port} ({error})") from error
+            reason = f"its proxy cannot listen on {host}:{port} ({error})"
+            raise self._error(name, reason, lost_port=True) from error
 
     def _make_settings(self) -> dict[str, dict[str, str]]:
         addresses, runtime = self._started.addresses, self._started.runtime
@@ -494,25 +503,30 @@ class PulsarCluster(Reachable):
             arguments |= {"--web-service-url-tls": admin_url, "--broker-service-url-tls": service_url}
         self._run(SETUP, [text for pair in arguments.items() for text in pair])
 
-    def _run(self, name: str, arguments: Sequence[str], settings: str | None = None) -> None:
-        kind = name.partition("-")[0]
+    def _run(self, name: str, arguments: Sequence[str] = (), settings: str | None = None) -> None:
+        kind, runtime = name.partition("-")[0], self._started.runtime
         main, *flags = _MAINS[kind]
+        conf = [] if settings is None else [str(runtime.conf(name))]
         options = [*_OPTIONS.get(kind, ()), *self._java_options]
-        self._started.runtime.launch(name, Command(main, [*flags, *arguments], settings, _HEAPS[kind], options))
+        command = JavaCommand(main, [*flags, *arguments, *conf], _HEAPS[kind], options)
+        runtime.launch(name, command, settings)
 
     def _is_ready(self, admin: ClusterAdmin, name: str) -> bool:
         addresses = self._started.addresses
         if name == ZOOKEEPER:
-            return self._program(name).has_logged(_ZOOKEEPER_READY) and _accepts(addresses.zookeeper)
+            with contextlib.suppress(OSError):
+                socket.create_connection((HOST, addresses.zookeeper), _CONNECT_SECONDS).close()
+                return self._program(name).has_logged(_ZOOKEEPER_READY)
+            return False
         if name in addresses.bookies:
             # A bookie accepts connections before brokers can know it.
             return any(map(self._program(name).has_logged, _BOOKIE_READY))
         url = addresses.admin_url(name)
         return default_namespace_exists(url, self.access) and addresses.broker_id(name) in admin.active_brokers(url)
 
-    def _error(self, name: str, reason: str) -> BrokerStartError:
+    def _error(self, name: str, reason: str, **details: object) -> BrokerStartError:
         what = f"no Pulsar {self._version} cluster (profile {self._profile.name}), {name}"
-        return start_error(what, reason, self._started.runtime.part(name).log_text())
+        return start_error(what, reason, self._started.runtime.parts[name].log_text(), **details)
 
 
 class ClusterBroker(Broker):
@@ -536,24 +550,13 @@ class ClusterBroker(Broker):
         self._marks: list[dict[str, int]] = [{}]
 
     @property
-    def service_url(self) -> str:
-        """URL for clients, with all brokers."""
-        return self.cluster.service_url
-
-    @property
-    def admin_url(self) -> str:
-        """URL of the first broker's admin REST API."""
-        return self.cluster.admin_url
+    def _address_(self) -> Address:
+        return self.cluster._address_
 
     @property
     def access(self) -> Access:
         """Credentials and trusted certificates of a client; empty before the start."""
         return self.cluster.access if self._is_up else Access()
-
-    @property
-    def detours(self) -> tuple[Detour, ...]:
-        """Detours for fault proxies in front of all brokers."""
-        return self.cluster.detours
 
     def is_running(self) -> bool:
         """Return True if all parts are alive."""

@@ -1,4 +1,4 @@
-"""Broker as a Docker container, with testcontainers.
+"""Broker, or the parts of a cluster, as Docker containers, with testcontainers.
 
 The ports are chosen here and bound to the loopback only, so that URLs survive a restart and nothing is open to the
 network. The container has a unique name, and a guard removes it when the process that started it has ended.
@@ -13,28 +13,32 @@ import contextlib
 import io
 import os
 import re
+import shlex
 import shutil
 import tarfile
 import tempfile
 import time
 import uuid
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, Self, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Final, Protocol, Self
 
-from docker.errors import APIError, DockerException, NotFound  # type: ignore[import-not-found]  # mypy sees docker/
+from docker.errors import DockerException, NotFound  # type: ignore[import-not-found]  # mypy sees docker/
 from requests.exceptions import RequestException
 
 from pulsar_ext.errors import BrokerStartError, InvalidUse
 
 from .broker import Ports, Standalone
+from .cluster_conf import HOST, LOCAL, SETUP, ZOOKEEPER, Addresses, Layout
 from .identity import Identity
-from .image import choose_image, connect_engine, start_command
-from .java_program import start_guard
+from .image import Engine, choose_image, connect_engine, start_command
+from .java_program import JavaCommand, start_guard
 from .ports import free_port
 from .profiles import Profile, broker_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from .access import Options
 
 
 _HALT_SECONDS: Final = 20
@@ -44,15 +48,11 @@ _USER: Final = 10_000
 _PORT_MARKS: Final = ("port is already allocated", "address already in use")
 
 
-EngineContainer: TypeAlias = Any
-"""Container of docker's Python client, whose package has no types here."""
-
-
 class ContainerProgram:
     """Java program in a container, created by its owner; all its launches share one log. `JavaProgram` is its twin."""
 
     def __init__(self) -> None:
-        self.container: EngineContainer | None = None
+        self.container: Engine | None = None
         self._launched_at = 0
 
     @property
@@ -189,15 +189,13 @@ class OwnContainers:
         files: Mapping[str, bytes],
         network: str | None = None,
         aliases: Sequence[str] = (),
-        **options: Any,
-    ) -> EngineContainer:
+        **options: object,
+    ) -> Engine:
         """Create a container with files by their absolute paths, in a network with the aliases, if any."""
         if network is not None:
             endpoint = self._engine.api.create_endpoint_config(aliases=list(aliases))
             options |= {"network": network, "networking_config": {network: endpoint}}
-        made: EngineContainer = self._engine.containers.create(
-            self._image, command, name=name, labels=_labels(), **options
-        )
+        made = self._engine.containers.create(self._image, command, name=name, labels=_labels(), **options)
         made.put_archive("/", _archive(files))
         return made
 
@@ -231,10 +229,8 @@ def _archive(files: Mapping[str, bytes]) -> bytes:
     return packed.getvalue()
 
 
-_HOST: Final = "127.0.0.1"
 _BROKER_PORT: Final = 6650
 _ADMIN_PORT: Final = 8080
-_LAUNCHES: Final = 4
 SECRETS: Final = PurePosixPath("/pulsar/secrets")
 
 
@@ -345,35 +341,23 @@ class PulsarContainer(Standalone):
     def _launch(self) -> None:
         try:
             if self._program.container is None:
-                self._create()
-            else:
-                self._program.start()
+                self._program.container = self._create()
+            self._program.start()
         except (DockerException, RequestException) as error:
-            raise BrokerStartError(f"the Docker engine could not start {self.image}: {error}") from error
+            lost_port = is_port_lost(error)
+            if lost_port and any(self._requested_ports):
+                taken = " or ".join(str(port) for port in self._requested_ports if port)
+                raise BrokerStartError(f"port {taken} is in use: choose another, or omit it") from error
+            text = f"the Docker engine could not start {self.image}: {error}"
+            raise BrokerStartError(text, lost_port=lost_port) from error
 
-    def _create(self) -> None:
+    def _create(self) -> Engine:
         if self._aliases and self._network is None:
             raise InvalidUse(f"the aliases {', '.join(self._aliases)} need a network; pass one with with_network(…)")
         self._image = image = choose_image(self._requested_image, report=self._report, version=self.version)
         command = start_command(image, report=self._report)
-        for attempt in range(1, _LAUNCHES + 1):
-            broker_port, admin_port = self._requested_ports
-            self._ports = Ports(broker_port or free_port(), admin_port or free_port())
-            try:
-                self._program.container = self._create_container(image, command, self._ports)
-                self._program.start()
-            except APIError as error:
-                lost_a_port = is_port_lost(error)
-                if lost_a_port and any(self._requested_ports):
-                    taken = " or ".join(str(port) for port in self._requested_ports if port)
-                    raise BrokerStartError(f"port {taken} is in use: choose another, or omit it") from error
-                self._discard()
-                if not lost_a_port or attempt == _LAUNCHES:
-                    raise
-            else:
-                return
-
-    def _create_container(self, image: str, command: str | None, ports: Ports) -> EngineContainer:
+        broker_port, admin_port = self._requested_ports
+        self._ports = ports = Ports(broker_port or free_port(), admin_port or free_port())
         self._name = f"pulsar-ext-{uuid.uuid4().hex[:12]}"
         self._own = own = OwnContainers(image, [self._name])
         self._home = own.home
@@ -396,7 +380,7 @@ class PulsarContainer(Standalone):
             network,
             aliases,
             environment=environment | {"PULSAR_MEM": f"-Xmx{self._heap} -XX:MaxDirectMemorySize={self._heap}"},
-            ports={f"{inside}/tcp": (_HOST, ports.broker), f"{_ADMIN_PORT}/tcp": (_HOST, ports.admin)},
+            ports={f"{inside}/tcp": (HOST, ports.broker), f"{_ADMIN_PORT}/tcp": (HOST, ports.admin)},
         )
 
     def _halt(self) -> None:
@@ -419,3 +403,92 @@ class PulsarContainer(Standalone):
     def _check_not_started(self) -> None:
         if self._program.container is not None:
             raise InvalidUse("the broker was already started: set networks and aliases before the start")
+
+
+_GATE: Final = "gate"
+_HOME: Final = SECRETS.parent
+_CONF: Final = _HOME / "conf" / "part.conf"
+
+
+class ContainerRuntime:
+    """Runtime of a cluster with a container for each part, in their own network; `ProcessRuntime` is its twin.
+
+    ZooKeeper, the bookies and other containers of the network have names. The brokers share the loopback and the ports
+    of an additional container, the gate, as the containers of a pod do. So `127.0.0.1:port` is the same broker for this
+    machine and for the other brokers, as redirects of the admin REST API and unloads with a destination require. The
+    proxies between brokers and ZooKeeper run in this process, on this machine's address in the network.
+    """
+
+    layout = LOCAL
+    has_detours = False
+    secrets = SECRETS
+
+    def __init__(self, report: Callable[[str], None], version: str, addresses: Addresses) -> None:
+        image = choose_image(version=version, report=report)
+        start_command(image, report=report)  # pulls an image that was named
+        self.network = f"pulsar-ext-{uuid.uuid4().hex[:12]}"
+        self._addresses = addresses
+        self.parts = {name: ContainerProgram() for name in (*addresses.parts, SETUP)}
+        self._own = OwnContainers(image, [self._container(name) for name in (*self.parts, _GATE)], self.network)
+        self.home = self._own.home
+
+    def open(self) -> None:
+        """Create the network, and the gate that publishes the ports of all brokers on this machine's loopback."""
+        with self._engine_errors("create a network"):
+            gateway = self._own.create_network()
+            brokers = self._addresses.brokers
+            ports = [port for one in brokers.values() for port in (one.service, one.admin, one.proxied)]
+            self._create(_GATE, ["sleep", "infinity"], {}, ports, aliases=brokers).start()
+        self.layout = Layout(network=True, stores=gateway)
+
+    def data(self, name: str) -> PurePosixPath:
+        """Return the data directory of a part, in a volume that is removed with the container."""
+        return _HOME / "data" / name
+
+    @staticmethod
+    def conf(_: str) -> PurePosixPath:
+        """Return the path of a part's settings."""
+        return _CONF
+
+    def launch(self, name: str, command: JavaCommand, settings: str | None) -> None:
+        """Start a part's container, created the first time, and return without waiting for it."""
+        part = self.parts[name]
+        with self._engine_errors(f"start {name}"):
+            if part.container is None:
+                files = {str(SECRETS / path.name): path.read_bytes() for path in self.home.iterdir()}
+                if settings is not None:
+                    files[str(_CONF)] = settings.encode()
+                ports = [self._addresses.zookeeper] if name == ZOOKEEPER else []
+                # The shell finds Java; `exec`, so that Java gets the signals.
+                shell = ["bash", "-c", "exec " + shlex.join(command.line("java", _HOME / "lib"))]
+                part.container = self._create(name, shell, files, ports, aliases=[name])
+            part.start()
+
+    def close(self) -> None:
+        """Remove all containers with their data, and the network; a second call does nothing."""
+        self._own.close()
+
+    def _container(self, name: str) -> str:
+        return f"{self.network}-{name}"
+
+    def _create(
+        self, name: str, command: list[str], files: Mapping[str, bytes], ports: Iterable[int], aliases: Iterable[str]
+    ) -> Engine:
+        """Create a container: a broker's in the network of the gate, any other one with its own address."""
+        if name in self._addresses.brokers:
+            options: Options = {"network_mode": f"container:{self._container(_GATE)}"}
+        else:
+            options = {"network": self.network, "aliases": list(aliases)}
+            # The port is the same inside, so that brokers and this machine use the same address.
+            options["ports"] = {f"{port}/tcp": (HOST, port) for port in ports}
+        # The image's health check is for a standalone broker.
+        options |= {"healthcheck": {"test": ["NONE"]}, "working_dir": str(_HOME)}
+        return self._own.create(self._container(name), command, files, **options)
+
+    @contextlib.contextmanager
+    def _engine_errors(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except (DockerException, RequestException) as error:
+            text = f"the Docker engine could not {what} of a cluster: {error}"
+            raise BrokerStartError(text, lost_port=is_port_lost(error)) from error

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import pytest
 
-from .run import RUN, reason_only
+from .plugin import RUN, reason_only
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -5,11 +5,9 @@ pipe open. A guard that polls its parent's process id has neither problem, and w
 Usage: `guard.py PARENT_PID WHAT ARGUMENT…`, where WHAT is
 
 - `program`: run the command. SIGTERM is passed to the program, SIGUSR1 kills it; the guard exits after it, with its
-exit
-  status. If the parent has ended, the program is killed.
-- `directory`: remove the directory. Programs in it have their own guards, which kill them at about the same time, and
-may
-  write until then.
+  exit status. If the parent has ended, the program is killed.
+- `directory`: remove the directory. Programs in it have their own guards, which kill them at about the same time; they
+  may write until then.
 - `containers`: remove the containers with these names. It replaces testcontainers' Ryuk, which is a container from an
   image that cannot be pulled everywhere, and which removes everything with a label. A name that begins with `network:`
   is a Docker network, removed after its containers; `directory:` is a directory of this machine with secrets.

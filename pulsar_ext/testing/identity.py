@@ -23,7 +23,7 @@ from .access import Access
 from .profiles import SUPERUSER, Profile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
     from pathlib import Path, PurePath
 
 
@@ -67,81 +67,61 @@ KEY_FILE: Final = "token-secret.key"
 """Name of the key's file among a broker's files."""
 
 
-class TokenSecret:
-    """Secret key of one broker, and the tokens (JSON web tokens, HS256) that it signs; no repr shows them."""
+def signed_token(key: bytes, role: str = SUPERUSER, expires: int | None = None) -> str:
+    """Return a JSON web token (HS256), with a lifetime or none; initially only `SUPERUSER` has permissions."""
+    import jwt  # noqa: PLC0415  # only for profiles with tokens
 
-    def __init__(self, key: bytes | None = None) -> None:
-        self.key = secrets.token_bytes(32) if key is None else key
-
-    def __repr__(self) -> str:
-        return "TokenSecret(<hidden>)"
-
-    def token(self, role: str = SUPERUSER, expires: int | None = None) -> str:
-        """Return a signed token, with its expiry in seconds since 1970; initially only `SUPERUSER` has permissions."""
-        claims: dict[str, str | int] = {"sub": role} if expires is None else {"sub": role, "exp": expires}
-        import jwt  # noqa: PLC0415  # only for profiles with tokens
-
-        return jwt.encode(claims, self.key, "HS256")
+    return jwt.encode({"sub": role} if expires is None else {"sub": role, "exp": expires}, key, "HS256")
 
 
 _TOKEN_SECONDS: Final = 3600
 _MAX_BODY_BYTES: Final = 64 * 1024
 
 
-class TokenEndpoint:
+class _TokenEndpoint(ThreadingHTTPServer):
     """Issuer of access tokens for client credentials, on a free port of the loopback, until it is closed."""
 
-    def __init__(self, client: bytes, sign: Callable[[str, int], str]) -> None:
-        known = json.loads(client)
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(known["client_id"], known["client_secret"], sign))
-        self._server.daemon_threads = True
-        threading.Thread(target=self._server.serve_forever, name="pulsar-ext-oauth2", daemon=True).start()
-
-    @property
-    def issuer_url(self) -> str:
-        """URL of the issuer, below which its configuration is."""
-        return f"http://127.0.0.1:{self._server.server_port}"
-
-    def close(self) -> None:
-        """Stop answering."""
-        self._server.shutdown()
-        self._server.server_close()
+    def __init__(self, client: bytes, key: bytes) -> None:
+        super().__init__(("127.0.0.1", 0), _TokenHandler)
+        self.client: dict[str, str] = json.loads(client)
+        self.key = key
+        threading.Thread(target=self.serve_forever, name="pulsar-ext-oauth2", daemon=True).start()
 
 
-def _handler(client_id: str, secret: str, sign: Callable[[str, int], str]) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            if self.path != "/.well-known/openid-configuration":
-                self._answer(404, {"error": "not_found"})
-                return
-            issuer = f"http://{self.headers['Host']}"
-            self._answer(200, {"issuer": issuer, "token_endpoint": f"{issuer}/oauth/token"})
+class _TokenHandler(BaseHTTPRequestHandler):
+    server: _TokenEndpoint
 
-        def do_POST(self) -> None:
-            length = min(int(self.headers.get("Content-Length") or 0), _MAX_BODY_BYTES)
-            form = parse_qs(self.rfile.read(length).decode(errors="replace"))
-            sent = {name: entries[0] for name, entries in form.items()}
-            is_known = sent.get("client_id") == client_id and hmac.compare_digest(
-                sent.get("client_secret", "").encode(), secret.encode()
-            )
-            if self.path != "/oauth/token" or sent.get("grant_type") != "client_credentials" or not is_known:
-                self._answer(401, {"error": "invalid_client"})
-                return
-            token = sign(client_id, int(time.time()) + _TOKEN_SECONDS)
-            self._answer(200, {"access_token": token, "token_type": "Bearer", "expires_in": _TOKEN_SECONDS})
+    def do_GET(self) -> None:
+        if self.path != "/.well-known/openid-configuration":
+            self._answer(404, {"error": "not_found"})
+            return
+        issuer = f"http://{self.headers['Host']}"
+        self._answer(200, {"issuer": issuer, "token_endpoint": f"{issuer}/oauth/token"})
 
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # names of the base class
-            """Print nothing: tests check the output."""
+    def do_POST(self) -> None:
+        length = min(int(self.headers.get("Content-Length") or 0), _MAX_BODY_BYTES)
+        form = parse_qs(self.rfile.read(length).decode(errors="replace"))
+        sent = {name: entries[0] for name, entries in form.items()}
+        client_id, secret = self.server.client["client_id"], self.server.client["client_secret"]
+        is_known = sent.get("client_id") == client_id and hmac.compare_digest(
+            sent.get("client_secret", "").encode(), secret.encode()
+        )
+        if self.path != "/oauth/token" or sent.get("grant_type") != "client_credentials" or not is_known:
+            self._answer(401, {"error": "invalid_client"})
+            return
+        token = signed_token(self.server.key, client_id, int(time.time()) + _TOKEN_SECONDS)
+        self._answer(200, {"access_token": token, "token_type": "Bearer", "expires_in": _TOKEN_SECONDS})
 
-        def _answer(self, status: int, content: dict[str, object]) -> None:
-            body = json.dumps(content).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # names of the base class
+        """Print nothing: tests check the output."""
 
-    return Handler
+    def _answer(self, status: int, content: dict[str, object]) -> None:
+        body = json.dumps(content).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
 
 
 _TOKEN_FILE: Final = "superuser.token"  # noqa: S105  # a file name
@@ -158,7 +138,7 @@ class Identity:
     def __init__(self, profile: Profile, files: dict[str, bytes]) -> None:
         self._profile = profile
         self._files = files
-        self._endpoint: TokenEndpoint | None = None
+        self._endpoint: _TokenEndpoint | None = None
 
     def __repr__(self) -> str:
         return "Identity(<hidden>)"
@@ -168,8 +148,8 @@ class Identity:
         """Create new secrets."""
         files: dict[str, bytes] = {}
         if profile.kind not in {None, "certificate"}:
-            secret = TokenSecret()
-            files |= {KEY_FILE: secret.key, _TOKEN_FILE: secret.token().encode()}
+            key = secrets.token_bytes(32)
+            files |= {KEY_FILE: key, _TOKEN_FILE: signed_token(key).encode()}
         if profile.kind == "basic":
             password = secrets.token_urlsafe(24)
             files |= {_PASSWORD_FILE: password.encode(), _USERS_FILE: f"{SUPERUSER}:{_hashed(password)}\n".encode()}
@@ -235,11 +215,12 @@ class Identity:
     def close(self) -> None:
         """Close the endpoint, if there is one."""
         if self._endpoint is not None:
-            self._endpoint.close()
+            self._endpoint.shutdown()
+            self._endpoint.server_close()
             self._endpoint = None
 
     def _oauth2(self, directory: Path) -> str:
         if self._endpoint is None:
-            self._endpoint = TokenEndpoint(self._files[_OAUTH2_FILE], TokenSecret(self._files[KEY_FILE]).token)
-        key = str(directory / _OAUTH2_FILE)
-        return json.dumps({"issuer_url": self._endpoint.issuer_url, "private_key": key, "audience": _AUDIENCE})
+            self._endpoint = _TokenEndpoint(self._files[_OAUTH2_FILE], self._files[KEY_FILE])
+        url, key = f"http://127.0.0.1:{self._endpoint.server_port}", str(directory / _OAUTH2_FILE)
+        return json.dumps({"issuer_url": url, "private_key": key, "audience": _AUDIENCE})

@@ -6,7 +6,7 @@ import contextlib
 import os
 import socket
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from docker.errors import DockerException, ImageNotFound, NotFound  # type: ignore[import-not-found]  # mypy sees docker/
 from requests.exceptions import RequestException
@@ -20,6 +20,9 @@ from .profiles import choose_version
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+
+Engine: TypeAlias = Any
+"""Client of docker's package, which has no types here, or one of its containers."""
 
 IMAGE_LABEL: Final = "pulsar-ext.image"
 """Label of images that start a standalone broker themselves, as those of the repository's `docker/`."""
@@ -38,7 +41,7 @@ _NO_REGISTRY_SECONDS: Final = 3600.0
 _ENGINE_SECONDS: Final = 600
 
 
-def connect_engine(timeout: int = _ENGINE_SECONDS) -> Any:
+def connect_engine(timeout: int = _ENGINE_SECONDS) -> Engine:
     """Return a client of docker's package for the engine that testcontainers would use; it has to be closed."""
     address = get_docker_host() or _DEFAULT_SOCKET
     try:
@@ -85,7 +88,7 @@ def start_command(image: str, *, report: Callable[[str], None] = lambda _: None)
     return None if labels.get(IMAGE_LABEL) else _OFFICIAL_COMMAND
 
 
-def is_present(engine: Any, image: str) -> bool:
+def is_present(engine: Engine, image: str) -> bool:
     """Return True if the engine has an image."""
     try:
         engine.images.get(image)
@@ -94,7 +97,7 @@ def is_present(engine: Any, image: str) -> bool:
     return True
 
 
-def _is_pulled(engine: Any, image: str, report: Callable[[str], None]) -> bool:
+def _is_pulled(engine: Engine, image: str, report: Callable[[str], None]) -> bool:
     """Pull an image if a registry has it; one that does not answer costs seconds, so it is asked once an hour."""
     no_registry = cache_root() / "no-registry"
     with contextlib.suppress(FileNotFoundError):

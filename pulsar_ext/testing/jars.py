@@ -23,7 +23,7 @@ import zipfile
 from collections import Counter
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from filelock import FileLock
 
@@ -169,11 +169,6 @@ _RESOLVE: Final = ["dependency:copy-dependencies", "-DincludeScope=runtime"]
 _COPY: Final = ["dependency:copy"]
 
 
-class _Run(NamedTuple):
-    status: int
-    output: list[str]
-
-
 def copy_jars(version: str, target: Path, state: str, report: Callable[[str], None]) -> None:
     """Copy the jars of a broker into an empty directory with Maven, which verifies downloads by their checksums."""
     maven = shutil.which("mvn")
@@ -187,10 +182,10 @@ def copy_jars(version: str, target: Path, state: str, report: Callable[[str], No
         goal, content, count = _RESOLVE, (_MANAGED + _BROKER).format(version=version), None
     else:
         goal, content, count = _COPY, _LISTED.format(items="\n".join(map(_item, committed))), len(committed)
-    run = _run(maven, content, [*goal, f"-DoutputDirectory={target}"], partial(follow, report, count))
-    if run.status != 0:
+    status, output = _run(maven, content, [*goal, f"-DoutputDirectory={target}"], partial(follow, report, count))
+    if status != 0:
         report(f"Maven could not fetch Pulsar {version}; listing the available versions")
-        raise _failure(version, run, _served(maven, target))
+        raise _failure(version, status, output, _served(maven, target))
 
 
 def _item(path: str) -> str:
@@ -201,19 +196,19 @@ def _item(path: str) -> str:
     return f"      <artifactItem>{''.join(f'<{tag}>{text}</{tag}>' for tag, text in parts.items())}</artifactItem>"
 
 
-def _failure(version: str, run: _Run, served: list[str]) -> BrokerStartError:
+def _failure(version: str, status: int, output: list[str], served: list[str]) -> BrokerStartError:
     listed = ", ".join(served)
     if served and version not in served:
         text = f"Maven's repositories do not have Pulsar {version}; they have {listed}"
         return BrokerStartError(text, served=served)
-    errors = [line for line in run.output if line.startswith("[ERROR]")][:_ERROR_LINES] or run.output[-_ERROR_LINES:]
+    errors = [line for line in output if line.startswith("[ERROR]")][:_ERROR_LINES] or output[-_ERROR_LINES:]
     advice = (
         f"Maven's repositories have this version without some of its dependencies; they have {listed}"
         if served
         else "the first fetch needs a network or a filled local repository"
     )
     return BrokerStartError(
-        f"Maven could not fetch the jars of Pulsar {version} (exit status {run.status}); {advice}. Its output:\n"
+        f"Maven could not fetch the jars of Pulsar {version} (exit status {status}); {advice}. Its output:\n"
         + "\n".join(errors),
         served=served,
     )
@@ -222,16 +217,18 @@ def _failure(version: str, run: _Run, served: list[str]) -> BrokerStartError:
 def _served(maven: str, target: Path) -> list[str]:
     """Return the versions in the configured repositories, from the metadata files that Maven stores for each."""
     goal = [*_RESOLVE, f"-DoutputDirectory={target}", "-X", "-U"]
-    run = _run(maven, _BROKER.format(version=_EMPTY_RANGE), goal, list)
     found: set[str] = set()
-    for line in run.output:
+    for line in _run(maven, _BROKER.format(version=_EMPTY_RANGE), goal, list)[1]:
         if place := re.search(r"Using local repository at (.+)", line):
             for path in Path(place[1].strip(), _METADATA).glob("maven-metadata-*.xml"):
                 found.update(re.findall(r"<version>\s*([^<\s]+)\s*</version>", path.read_text(encoding="utf-8")))
     return newest_first(found)
 
 
-def _run(maven: str, content: str, goal: Iterable[str], follow: Callable[[Iterable[str]], list[str]]) -> _Run:
+def _run(
+    maven: str, content: str, goal: Iterable[str], follow: Callable[[Iterable[str]], list[str]]
+) -> tuple[int, list[str]]:
+    """Run Maven with a project file; return its exit status and the lines of its output."""
     with tempfile.TemporaryDirectory(prefix="pulsar-ext-") as scratch:
         path = Path(scratch, "pom.xml")
         path.write_text(_POM.format(content=content), encoding="utf-8")
@@ -241,7 +238,7 @@ def _run(maven: str, content: str, goal: Iterable[str], follow: Callable[[Iterab
         ) as run:
             try:
                 output = [line.rstrip() for line in follow(run.stdout or ())]
-                return _Run(run.wait(_SECONDS), ["", *output])
+                return run.wait(_SECONDS), ["", *output]
             except BaseException:
                 run.kill()
                 raise
@@ -301,8 +298,9 @@ def ensure_jars(report: Callable[[str], None] = lambda _: None, version: str | N
         root.mkdir(parents=True, exist_ok=True)
         with FileLock(root / f"{directory.name}.lock"):
             # Another process may have fetched them while it held the lock.
-            damage = find_damage(chosen)
-            if damage is not None and not _is_known(directory, chosen):
+            damage, committed = find_damage(chosen), committed_sums(chosen)
+            # If the jars match the committed list, only the record was wrong, and is replaced.
+            if damage is not None and (committed is None or not directory.is_dir() or _record(directory, committed)):
                 report(f"{directory}: {damage}; fetching the jars of Pulsar {chosen} with Maven")
                 _replace(directory, chosen, damage, report)
     except OSError as error:
@@ -331,12 +329,6 @@ def find_damage(version: str | None = None) -> str | None:
     }
     bad = differences(found, _by_name(committed_sums(chosen) or recorded))
     return f"{len(bad)} of its jars are missing or damaged: {'; '.join(bad[:_SHOWN])}" if bad else None
-
-
-def _is_known(directory: Path, version: str) -> bool:
-    """Return True if the jars match the committed list, so that only the record was wrong, and replace that."""
-    committed = committed_sums(version)
-    return committed is not None and directory.is_dir() and not _record(directory, committed)
 
 
 def _record(directory: Path, committed: Mapping[str, str] | None) -> list[str]:

@@ -16,8 +16,8 @@ import signal
 import subprocess
 import sys
 import tempfile
-from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from pathlib import Path, PurePath
+from typing import IO, TYPE_CHECKING, Final, NamedTuple
 
 from . import guard
 from .jars import ensure_jars, find_java
@@ -27,11 +27,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 
-def start_guard(*arguments: str, python: Sequence[str] = ("-I", "-S")) -> subprocess.Popen[bytes]:
+def start_guard(
+    *arguments: str,
+    python: Sequence[str] = ("-I", "-S"),
+    log: IO[bytes] | int = subprocess.DEVNULL,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+) -> subprocess.Popen[bytes]:
     """Start a guard of this process in the background; `guard.py` describes the arguments."""
     command = [sys.executable, *python, guard.__file__, str(os.getpid()), *arguments]
     null = subprocess.DEVNULL
-    return subprocess.Popen(command, stdin=null, stdout=null, stderr=null, start_new_session=True)
+    return subprocess.Popen(command, stdin=null, stdout=log, stderr=log, cwd=cwd, env=env, start_new_session=True)
 
 
 class ScratchDirectory:
@@ -98,18 +104,9 @@ class GuardedProgram:
 
     def start(self, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
         """Start it without waiting for it."""
-        guarded = [sys.executable, "-I", "-S", guard.__file__, str(os.getpid()), "program", *command]
         self._begun_at = self.log_offset()
         with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
-                guarded,
-                cwd=self._directory,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
+            self._process = start_guard("program", *command, log=log, cwd=self._directory, env=environment)
 
     def finish(self, seconds: float) -> int | None:
         """Wait for its end; return its exit status, or None if it still runs after `seconds`."""
@@ -160,6 +157,21 @@ JAVA_OPTIONS: Final = (
 )
 
 
+class JavaCommand(NamedTuple):
+    """Java class to run: its arguments, the heap, which is also the size of the direct memory, and options of Java."""
+
+    main: str
+    arguments: Sequence[str]
+    heap: str
+    options: Sequence[str] = ()
+
+    def line(self, java: Path | str, jars: PurePath | str, *more: str) -> list[str]:
+        """Return the command line that runs it from a directory of jars; its own options follow `more`."""
+        memory = f"-Xmx{self.heap}", f"-XX:MaxDirectMemorySize={self.heap}"
+        options = *memory, *JAVA_OPTIONS, *more, *self.options
+        return [str(java), *options, "-cp", f"{jars}/*", self.main, *self.arguments]
+
+
 class Java(NamedTuple):
     """The `java` program, the broker's jars, the class archive if there is one, and the version."""
 
@@ -177,14 +189,6 @@ class Java(NamedTuple):
         archive = archive_path(program, jars)
         return cls(program, jars, archive if archive.is_file() else None, chosen)
 
-    def command(self, main: str, heap: str, options: Sequence[str]) -> list[str]:
-        """Return the command that runs a class, with `heap` as heap and direct memory."""
-        archive = [f"-XX:SharedArchiveFile={self.archive}"] if self.archive is not None else []
-        return [
-            *(str(self.program), f"-Xmx{heap}", f"-XX:MaxDirectMemorySize={heap}", *JAVA_OPTIONS, *archive, *options),
-            *("-cp", f"{self.jars}/*", main),
-        ]
-
 
 UNPACKED: Final = "tmp"
 """Directory of unpacked native libraries, in that of a program."""
@@ -197,12 +201,11 @@ class JavaProgram(GuardedProgram):
         """Return True if it could not start because one of its ports was taken."""
         return self.has_logged("Address already in use")
 
-    def launch(
-        self, java: Java, main: str, arguments: Sequence[str], *, heap: str, options: Sequence[str] = ()
-    ) -> None:
+    def launch(self, java: Java, command: JavaCommand) -> None:
         """Start it without waiting for it."""
         unpacked = self._directory / UNPACKED
         # A killed program leaves 12 MB of unpacked libraries, so they are kept with its other files.
         shutil.rmtree(unpacked, ignore_errors=True)
         unpacked.mkdir()
-        self.start([*java.command(main, heap, [f"-Djava.io.tmpdir={unpacked}", *options]), *arguments])
+        archive = [f"-XX:SharedArchiveFile={java.archive}"] if java.archive is not None else []
+        self.start(command.line(java.program, java.jars, *archive, f"-Djava.io.tmpdir={unpacked}"))

@@ -21,7 +21,7 @@ from pulsar_ext.errors import BrokerStartError
 from .broker import Ports, Standalone
 from .identity import Identity
 from .jars import cached_jars, find_java
-from .java_program import LOOPBACK, UNPACKED, Java, JavaProgram, ScratchDirectory, archive_path
+from .java_program import LOOPBACK, UNPACKED, Java, JavaCommand, JavaProgram, ScratchDirectory, archive_path
 from .ports import free_port, is_free
 from .profiles import Profile, broker_settings, choose_version, standalone_conf
 
@@ -50,7 +50,6 @@ def make_archive(version: str | None = None) -> Path | None:
     return path
 
 
-_LAUNCHES: Final = 4
 _STATE_FILE: Final = "pulsar-ext.json"
 _NAME: Final = "broker"
 _LOCK: Final = "lock"
@@ -100,7 +99,6 @@ class PulsarProcess(Standalone):
         self._lock: FileLock | None = None
         self._conf: dict[str, str] = {}
         self._program: JavaProgram | None = None
-        self._launches = 0
         self._is_fresh = True
 
     @property
@@ -137,35 +135,24 @@ class PulsarProcess(Standalone):
         conf.write_text(standalone_conf(settings), encoding="utf-8")
         if self._program is None:
             self._program = JavaProgram(home, _NAME)
-        self._launches += 1
-        self._program.launch(
-            java,
-            "org.apache.pulsar.PulsarStandaloneStarter",
-            ["--config", str(conf), "-nss", "-nfw"],
-            heap=self._heap,
-            options=self._java_options,
-        )
+        arguments = ["--config", str(conf), "-nss", "-nfw"]
+        main = "org.apache.pulsar.PulsarStandaloneStarter"
+        self._program.launch(java, JavaCommand(main, arguments, self._heap, self._java_options))
 
     def _check_alive(self) -> None:
-        super()._check_alive()
         # Pulsar runs on without an admin port that is taken, and would never become ready.
-        if self._has_lost_a_port():
+        if self._program is not None and self._home is not None and self._program.has_lost_a_port():
             ports = self._known_ports()
-            raise self._start_error(f"another program took port {ports.broker} or {ports.admin} during the start")
-
-    def _has_lost_a_port(self) -> bool:
-        return self._program is not None and self._program.has_lost_a_port()
-
-    def _can_relaunch(self) -> bool:
-        # Ports that the caller passed, or that belong to existing data, cannot be changed.
-        fixed = any(self._requested_ports) or not self._is_fresh
-        if not self._has_lost_a_port() or fixed or self._home is None or self._launches >= _LAUNCHES:
-            return False
-        self._kill()
-        shutil.rmtree(self._home / "data", ignore_errors=True)
-        (self._home / _STATE_FILE).unlink(missing_ok=True)
-        self._ports = None
-        return True
+            # Ports that the caller passed, or that belong to existing data, cannot be changed.
+            replaceable = self._is_fresh and not any(self._requested_ports)
+            if replaceable:
+                self._kill()
+                shutil.rmtree(self._home / "data", ignore_errors=True)
+                (self._home / _STATE_FILE).unlink(missing_ok=True)
+                self._ports = None
+            reason = f"another program took port {ports.broker} or {ports.admin} during the start"
+            raise self._start_error(reason, lost_port=replaceable)
+        super()._check_alive()
 
     def _halt(self) -> None:
         # Temporary data needs no clean stop.
@@ -182,7 +169,6 @@ class PulsarProcess(Standalone):
             self._scratch.remove()
             self._scratch = self._home = self._ports = self._program = None
         super()._discard()
-        self._launches = 0
 
     def _take_home(self) -> Path:
         if self._data_dir is None:
@@ -210,7 +196,7 @@ class PulsarProcess(Standalone):
         taken: set[int] = set()
         ports = []
         for name, requested in zip(Ports._fields, self._requested_ports, strict=True):
-            fixed = requested or (self._ports._asdict().get(name) if self._ports else None) or state.get(name)
+            fixed = requested or state.get(name)
             if fixed is not None and (not is_free(fixed) or fixed in taken):
                 raise BrokerStartError(
                     f"port {fixed} for the {name} is in use; stop the other program, or choose another port"

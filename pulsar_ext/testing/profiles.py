@@ -246,11 +246,8 @@ def broker_settings(
 
 def standalone_conf(settings: Mapping[str, str]) -> str:
     """Return the text of a `standalone.conf` in ASCII, because Java reads such a file as Latin-1."""
-    return "".join(f"{name}={_escaped(value)}\n" for name, value in settings.items())
-
-
-def _escaped(value: str) -> str:
-    units = memoryview(value.replace("\\", "\\\\").encode("utf-16-le", "surrogatepass")).cast("H")
+    text = "".join(f"{name}={value}\n" for name, value in settings.items()).replace("\\", "\\\\")
+    units = memoryview(text.encode("utf-16-le", "surrogatepass")).cast("H")
     return "".join(chr(unit) if unit < _ASCII else f"\\u{unit:04x}" for unit in units)
 
 

@@ -7,11 +7,12 @@ has a proxy in front of each broker, whose look-ups return proxies, and detours 
 Each direction of a connection is a pure core, a flow: it accepts bytes, and decides which of them may be sent when. It
 gets the time as an argument and never waits. Latency and jitter define when a piece is due, the bandwidth when the next
 one may follow, and a trap the byte of a frame at which the connection breaks. The order is kept, as in TCP. A link is
-two sockets, two flows, and the thread that owns them.
+two connections and two flows. All links of a proxy are in an event loop of their own thread.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import random
 import socket
@@ -20,8 +21,8 @@ import threading
 import time
 from collections import deque
 from dataclasses import dataclass, field, replace
-from selectors import EVENT_READ, EVENT_WRITE, DefaultSelector
-from typing import TYPE_CHECKING, Final, Literal, Self
+from functools import partial
+from typing import TYPE_CHECKING, Final, Literal, Self, TypeVar, cast
 
 from pulsar_ext.errors import InvalidUse
 
@@ -29,8 +30,9 @@ from .access import Detour, Route, lease, parse_service_url
 from .ports import free_port
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Coroutine, Mapping, Sequence
 
+T = TypeVar("T")
 
 Direction = Literal["to_broker", "to_client"]
 TO_BROKER: Final = "to_broker"
@@ -68,15 +70,13 @@ class FrameTrap:
         self.after = after
         self.left = times
         """Number of frames that will still be broken."""
-        self._lock = threading.Lock()
 
     def claim(self, length: int) -> bool:
         """Return True if a frame of that total length is to be broken, which counts as one."""
-        with self._lock:
-            if length <= self.after or self.left == 0:
-                return False
-            self.left -= 1
-            return True
+        if length <= self.after or self.left == 0:
+            return False
+        self.left -= 1
+        return True
 
 
 @dataclass
@@ -157,27 +157,22 @@ class Flow:
         self._pieces.append((self._last_due, memoryview(data)))
         self._held += len(data)
 
-    def sendable(self, now: float) -> memoryview:
-        """Return the bytes that may be sent now; empty if it is too early, or the direction is silent or broken."""
+    def take(self, now: float) -> memoryview:
+        """Remove the bytes that are to be sent now; none if it is too early, or the direction is silent or broken."""
         if self.wait(now) != 0.0:
             return memoryview(b"")
-        data = self._pieces[0][1]
-        rate = self._settings.conditions.bytes_per_second
-        limit = len(data) if rate is None else max(1, int(rate * _SLICE_SECONDS))
-        if self._break_at is not None:
-            limit = min(limit, self._break_at - self._sent_bytes)
-        return data[:limit]
-
-    def confirm_sent(self, count: int, now: float) -> None:
-        """Record that `count` bytes of the result of `sendable` were sent."""
         due, data = self._pieces.popleft()
+        rate = self._settings.conditions.bytes_per_second
+        count = len(data) if rate is None else min(len(data), max(1, int(rate * _SLICE_SECONDS)))
+        if self._break_at is not None:
+            count = min(count, self._break_at - self._sent_bytes)
         if count < len(data):
             self._pieces.appendleft((due, data[count:]))
-        self._held -= count
-        self._sent_bytes += count
-        rate = self._settings.conditions.bytes_per_second
         if rate is not None:
             self._free_at = max(self._free_at, now) + count / rate
+        self._held -= count
+        self._sent_bytes += count
+        return data[:count]
 
     def wait(self, now: float) -> float | None:
         """Return the seconds until something may be sent; None if only an event can change that."""
@@ -187,145 +182,108 @@ class Flow:
         return max(0.0, self._pieces[0][0] - now, free_at - now)
 
 
-End = Literal["client", "broker"]
+EndName = Literal["client", "broker"]
 
-_CHUNK_BYTES: Final = 65536
 # Linger with zero seconds: closing sends a reset instead of a FIN.
 _RESET: Final = struct.pack("ii", 1, 0)
 
 
-class Link:
-    """Connection of a client, and the proxy's connection to the broker for it."""
+class _End(asyncio.Protocol):
+    """End of a link, and the flow of the bytes that arrive there."""
 
-    def __init__(
-        self,
-        client: socket.socket,
-        broker: socket.socket,
-        settings: Mapping[Direction, DirectionSettings],
-        on_end: Callable[[Link], None],
-    ) -> None:
-        self._ends = {"client": client, "broker": broker}
-        self._flows: list[tuple[socket.socket, Flow, socket.socket]] = [
-            (client, Flow(settings[TO_BROKER]), broker),
-            (broker, Flow(settings[TO_CLIENT]), client),
-        ]
-        self._on_end = on_end
-        self._wake_sender, self._wake_receiver = socket.socketpair()
-        self._orders: deque[Literal["reset"] | End] = deque()
-        self._survivor: socket.socket | None = None
-        for end in (client, broker, self._wake_sender, self._wake_receiver):
-            end.settimeout(0)
-        for end in (client, broker):
-            end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._thread = threading.Thread(target=self._run, name="fault-proxy", daemon=True)
+    def __init__(self, link: Link, flow: Flow) -> None:
+        self._link = link
+        self.flow = flow
+        self.transport: asyncio.Transport | None = None
+        self.is_full = False
+        """True if it accepts no more bytes for now."""
 
-    def start(self) -> None:
-        """Start forwarding."""
-        self._thread.start()
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)
+        self.transport.set_write_buffer_limits(0)
 
-    def wake(self) -> None:
-        """Make the thread check the settings again."""
-        with contextlib.suppress(OSError):  # it has ended, or many wake-ups are pending
-            self._wake_sender.send(b"x")
+    def data_received(self, data: bytes) -> None:
+        if not self._link.is_half_open:
+            self.flow.accept(data, time.monotonic())
+            self._link.forward()
+
+    def eof_received(self) -> bool:
+        self.data_received(b"")
+        return not self._link.is_half_open  # else the transport is closed
+
+    def pause_writing(self) -> None:
+        self.is_full = True
+
+    def resume_writing(self) -> None:
+        self.is_full = False
+        self._link.forward()
+
+    def connection_lost(self, _: Exception | None) -> None:
+        self.transport = None
+        self._link.on_lost()
 
     def reset(self) -> None:
-        """Reset both ends, and return afterwards."""
-        self._orders.append("reset")
-        self.wake()
-        self._thread.join()
-
-    def forget(self, end: End) -> None:
-        """Reset one end; the other stays open, and its bytes are discarded, until it ends or is reset."""
-        self._orders.append(end)
-        self.wake()
-
-    def _run(self) -> None:
-        try:
+        """Close the connection with a reset, as a killed process or a firewall does."""
+        if self.transport is not None:
             with contextlib.suppress(OSError):
-                while self._step():
-                    pass
-        finally:
-            for end in (*self._ends.values(), self._wake_sender, self._wake_receiver):
-                end.close()
-            self._on_end(self)
+                self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+            self.transport.abort()
 
-    def _step(self) -> bool:
-        """Execute orders, send what is due, wait, and read; return False when the connection has ended."""
-        while self._orders:
-            order = self._orders.popleft()
-            if order == "reset":
-                return self._break()
-            self._survivor = self._ends["broker" if order == "client" else "client"]
-            reset_socket(self._ends[order])
-        if self._survivor is not None:
-            return self._discard(self._survivor)
-        full = {sink for _, flow, sink in self._flows if not self._send(flow, sink)}
-        if any(flow.is_broken for _, flow, _ in self._flows):
-            return self._break()
-        if any(flow.is_done for _, flow, _ in self._flows):
-            return False
-        readable = self._wait(full)
-        for source, flow, _ in self._flows:
-            if source in readable:
-                with contextlib.suppress(BlockingIOError):
-                    flow.accept(source.recv(_CHUNK_BYTES), time.monotonic())
-        return True
 
-    @staticmethod
-    def _send(flow: Flow, sink: socket.socket) -> bool:
-        """Send what is due; return False if the sink accepts no more for now."""
-        while data := flow.sendable(time.monotonic()):
-            try:
-                count = sink.send(data)
-            except BlockingIOError:
-                return False
-            flow.confirm_sent(count, time.monotonic())
-        return True
+class Link:
+    """Connection of a client, and the proxy's connection to the broker for it; its methods run in the event loop."""
 
-    def _wait(self, full: set[socket.socket]) -> set[socket.socket]:
-        """Wait until something can be read or sent, or is due; return the readable sockets."""
-        events = dict.fromkeys(self._ends.values(), 0)
+    def __init__(self, settings: Mapping[Direction, DirectionSettings], on_end: Callable[[Link], None]) -> None:
+        self.client = _End(self, Flow(settings[TO_BROKER]))
+        self.broker = _End(self, Flow(settings[TO_CLIENT]))
+        self.is_half_open = False
+        """True if one end was reset alone; the bytes of the other are discarded."""
+        self._on_end = on_end
+        self._timer: asyncio.TimerHandle | None = None
+
+    def forward(self) -> None:
+        """Send what is due, and read as much as the flows accept; called when anything has changed."""
+        if self._timer is not None:
+            self._timer.cancel()
         waits = []
-        now = time.monotonic()
-        for source, flow, sink in self._flows:
-            if flow.wants_more:
-                events[source] |= EVENT_READ
-            if sink in full:
-                events[sink] |= EVENT_WRITE
-            elif (wait := flow.wait(now)) is not None:
+        for source, sink in ((self.client, self.broker), (self.broker, self.client)):
+            if source.transport is None or sink.transport is None or self.is_half_open:
+                return  # it is not connected yet, or ends
+            flow = source.flow
+            while not sink.is_full and (data := flow.take(time.monotonic())):
+                sink.transport.write(data)
+            if flow.is_broken and not sink.is_full:
+                self.reset()
+                return
+            if flow.is_done:
+                sink.transport.close()  # after the bytes that it has not accepted yet
+                return
+            (source.transport.resume_reading if flow.wants_more else source.transport.pause_reading)()
+            if not sink.is_full and (wait := flow.wait(time.monotonic())) is not None:
                 waits.append(wait)
-        return self._select(events, min(waits, default=None))
+        if waits:
+            self._timer = asyncio.get_running_loop().call_later(min(waits), self.forward)
 
-    def _discard(self, survivor: socket.socket) -> bool:
-        """Read and discard the surviving end's bytes; return False when it has ended."""
-        self._select({survivor: EVENT_READ}, None)
-        with contextlib.suppress(BlockingIOError):
-            return bool(survivor.recv(_CHUNK_BYTES))
-        return True
+    def reset(self) -> None:
+        """Reset both ends."""
+        self.client.reset()
+        self.broker.reset()
 
-    def _select(self, events: Mapping[socket.socket, int], wait: float | None) -> set[socket.socket]:
-        """Wait for the events or an order, and return the sockets to read, reset ones among them."""
-        with DefaultSelector() as selector:
-            for end, mask in {**events, self._wake_receiver: EVENT_READ}.items():
-                if mask:  # a broken connection that must not be read would wake the thread forever
-                    selector.register(end, mask)
-            readable = {key.fileobj for key, mask in selector.select(wait) if mask & EVENT_READ}
-        if self._wake_receiver in readable:
-            with contextlib.suppress(BlockingIOError):
-                self._wake_receiver.recv(_CHUNK_BYTES)
-        return {end for end in events if end in readable}
+    def forget(self, name: EndName) -> None:
+        """Reset one end; the other stays open, and its bytes are discarded, until it ends or is reset."""
+        self.is_half_open = True
+        end, survivor = (self.client, self.broker) if name == "client" else (self.broker, self.client)
+        end.reset()
+        if survivor.transport is not None:
+            survivor.transport.resume_reading()
 
-    def _break(self) -> bool:
-        for end in self._ends.values():
-            reset_socket(end)
-        return False
-
-
-def reset_socket(end: socket.socket) -> None:
-    """Close a connection with a reset, as a killed process or a firewall does."""
-    with contextlib.suppress(OSError):
-        end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
-    end.close()
+    def on_lost(self) -> None:
+        """Close the other end of a lost one, unless they were separated; the link ends with the last one."""
+        left = [end.transport for end in (self.client, self.broker) if end.transport is not None]
+        if not left:
+            self._on_end(self)
+        elif not self.is_half_open:
+            left[0].close()
 
 
 _CONNECT_SECONDS: Final = 5.0
@@ -361,13 +319,14 @@ class FaultProxy:
         self._scheme = scheme
         self._routes = (Route(port or free_port(), target_host, target_port), *more)
         self._lease: socket.socket | None = None
-        self._lock = threading.RLock()
         self._settings: dict[Direction, DirectionSettings] = {direction: DirectionSettings() for direction in _BOTH}
-        self._closed = False
         self._links: set[Link] = set()
         self._accepted = 0
-        self._listeners: dict[Route, socket.socket] = {}
-        self._acceptors: list[threading.Thread] = []
+        self._listeners: dict[Route, asyncio.Server] = {}
+        self._connecting: set[asyncio.Task[None]] = set()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="fault-proxy", daemon=True)
+        self._thread.start()
         try:
             self.accept()
         except BaseException:
@@ -422,24 +381,18 @@ class FaultProxy:
     @property
     def connections(self) -> int:
         """Number of current connections."""
-        with self._lock:
-            return len(self._links)
+        return len(self._links)
 
     @property
     def accepted(self) -> int:
         """Number of all connections so far."""
-        with self._lock:
-            return self._accepted
+        return self._accepted
 
     # -- connections -------------------------------------------------------------------------------------------------
 
     def cut(self) -> int:
         """Reset every connection on both sides, and return their number; new ones are accepted."""
-        with self._lock:
-            links, self._links = self._links, set()
-        for link in links:
-            link.reset()
-        return len(links)
+        return self._run(self._each(Link.reset)) or 0
 
     def cut_in_frame(self, after: int, direction: Direction, *, times: int = 1) -> FrameTrap:
         """Reset connections inside a frame, `times` times: each at the next frame that is longer than `after` bytes.
@@ -452,7 +405,7 @@ class FaultProxy:
         self._settings_of(direction).trap = trap
         return trap
 
-    def forget(self, end: End) -> int:
+    def forget(self, end: EndName) -> int:
         """Reset the client's or the broker's end of every connection, and leave the other end half open.
 
         That end is not notified, and its bytes are discarded, until it closes, or `cut()` or `close()` resets it. New
@@ -460,33 +413,15 @@ class FaultProxy:
         """
         if end not in ("client", "broker"):
             raise InvalidUse(f'end must be "client" or "broker", got {end!r}')
-        with self._lock:
-            links = list(self._links)
-        for link in links:
-            link.forget(end)
-        return len(links)
+        return self._run(self._each(lambda link: link.forget(end))) or 0
 
     def refuse(self) -> None:
         """Reject new connections, as a broker that is down does; existing ones stay."""
-        with self._lock:
-            listeners, self._listeners = self._listeners, {}
-            for listener in listeners.values():
-                # A blocked accept() would keep the socket listening after its close.
-                with contextlib.suppress(OSError):
-                    listener.shutdown(socket.SHUT_RDWR)
-                listener.close()
+        self._run(self._refuse())
 
     def accept(self) -> None:
         """Accept new connections again, on the same ports."""
-        with self._lock:
-            for route in self._routes:
-                if route not in self._listeners and not self._closed:
-                    listener = self._listeners[route] = socket.create_server((self._host, route.port))
-                    acceptor = threading.Thread(
-                        target=self._accept_all, args=(route, listener), name="fault-proxy", daemon=True
-                    )
-                    self._acceptors.append(acceptor)
-                    acceptor.start()
+        self._run(self._accept())
 
     # -- network conditions ------------------------------------------------------------------------------------------
 
@@ -511,19 +446,19 @@ class FaultProxy:
 
     def heal(self) -> None:
         """Remove all faults: accept, resume, no delay, no limit, no trap."""
-        with self._lock:
-            for settings in self._settings.values():
-                settings.trap = None
+        for settings in self._settings.values():
+            settings.trap = None
         self._change(None, lambda _: Conditions())
         self.accept()
 
     def close(self) -> None:
         """Reject and reset everything and end the threads; a second call does nothing."""
-        self._closed = True
         self.refuse()
         self.cut()
-        for acceptor in self._acceptors:
-            acceptor.join()
+        if self._thread.is_alive():
+            self._run(self._end())
+            self._thread.join()
+            self._loop.close()
         if self._lease is not None:
             self._lease.close()
 
@@ -533,36 +468,61 @@ class FaultProxy:
         return self._settings[direction]
 
     def _change(self, direction: Direction | None, change: Callable[[Conditions], Conditions]) -> None:
-        with self._lock:
-            changed = [self._settings_of(one) for one in (_BOTH if direction is None else (direction,))]
-            for settings in changed:
-                settings.conditions = change(settings.conditions)
-            links = list(self._links)
+        changed = [self._settings_of(one) for one in (_BOTH if direction is None else (direction,))]
+        for settings in changed:
+            settings.conditions = change(settings.conditions)
+        self._run(self._each(Link.forward))
+
+    # -- in the event loop -------------------------------------------------------------------------------------------
+
+    def _run(self, step: Coroutine[object, object, T]) -> T | None:
+        """Return the result of a step in the event loop; do nothing after the close, or in a forked process."""
+        if self._thread.is_alive():
+            return asyncio.run_coroutine_threadsafe(step, self._loop).result()
+        step.close()
+        return None
+
+    async def _accept(self) -> None:
+        for route in self._routes:
+            if route not in self._listeners:
+                accepting = partial(self._accepted_end, route)
+                self._listeners[route] = await self._loop.create_server(accepting, self._host, route.port)
+
+    def _accepted_end(self, route: Route) -> _End:
+        link = Link(self._settings, self._links.discard)
+        self._connecting.add(task := self._loop.create_task(self._connect(link, route)))
+        task.add_done_callback(self._connecting.discard)
+        return link.client
+
+    async def _connect(self, link: Link, route: Route) -> None:
+        listener = self._listeners.get(route)
+        try:
+            async with asyncio.timeout(_CONNECT_SECONDS):
+                await self._loop.create_connection(lambda: link.broker, route.host, route.target)
+            # A connection accepted before `refuse()` is rejected, too, because a later `cut()` would not find it.
+            if link.client.transport is not None and listener is not None and self._listeners.get(route) is listener:
+                self._links.add(link)
+                self._accepted += 1
+                link.forward()
+        except OSError:
+            pass
+        finally:
+            if link not in self._links:
+                link.reset()
+
+    async def _refuse(self) -> None:
+        while self._listeners:
+            self._listeners.popitem()[1].close()
+
+    async def _each(self, step: Callable[[Link], None]) -> int:
+        links = list(self._links)
         for link in links:
-            link.wake()
+            step(link)
+        await asyncio.sleep(0)  # until reset connections are closed
+        return len(links)
 
-    def _accept_all(self, route: Route, listener: socket.socket) -> None:
-        while self._listeners.get(route) is listener:
-            try:
-                client, _ = listener.accept()
-            except OSError:  # `refuse()` closed it
-                continue
-            try:
-                broker = socket.create_connection((route.host, route.target), _CONNECT_SECONDS)
-            except OSError:
-                reset_socket(client)
-                continue
-            with self._lock:
-                # A connection accepted before `refuse()` is rejected, too, because a later `cut()` would not find it.
-                if self._listeners.get(route) is listener:
-                    link = Link(client, broker, self._settings, self._drop)
-                    self._links.add(link)
-                    self._accepted += 1
-                    link.start()
-                    continue
-            reset_socket(client)
-            reset_socket(broker)
-
-    def _drop(self, link: Link) -> None:
-        with self._lock:
-            self._links.discard(link)
+    async def _end(self) -> None:
+        for task in self._connecting:
+            task.cancel()
+        await asyncio.gather(*self._connecting, return_exceptions=True)
+        self._loop.call_soon(self._loop.stop)

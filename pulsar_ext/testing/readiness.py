@@ -29,7 +29,6 @@ def reported_version(admin_url: str, access: Access) -> str | None:
 
 
 def _get(url: str, access: Access) -> str | None:
-    """Return the body of a successful answer."""
     import httpx2  # noqa: PLC0415  # not needed for the round trip
 
     try:
@@ -42,14 +41,7 @@ def _get(url: str, access: Access) -> str | None:
 
 def round_trip(service_url: str, access: Access, *, timeout: float) -> str | None:
     """Send and receive one message through the official client; return the error, or None."""
-    order = json.dumps(
-        {
-            "service_url": service_url,
-            "authentication": access.authentication,
-            "options": access.tls_options,
-            "timeout": timeout,
-        }
-    )
+    order = json.dumps([service_url, access.authentication, access.tls_options, timeout])
     try:
         done = subprocess.run(
             [sys.executable, "-P", __file__], input=order, capture_output=True, text=True, timeout=timeout, check=False
@@ -82,4 +74,4 @@ def _send_and_receive(
 
 
 if __name__ == "__main__":
-    _send_and_receive(**json.load(sys.stdin))
+    _send_and_receive(*json.load(sys.stdin))

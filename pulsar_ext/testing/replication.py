@@ -92,7 +92,7 @@ class ReplicatedClusters(Startable):
             list(starts.map(PulsarProcess.start, self._brokers.values()))
         for name, broker in self._brokers.items():
             for other in self._brokers.values():
-                with _tenancy(other) as tenancy:
+                with Tenancy(other.admin_url, other.access) as tenancy:
                     tenancy.put_cluster(name, _as_peer(broker))
 
     def stop(self) -> None:
@@ -107,7 +107,7 @@ class ReplicatedClusters(Startable):
             BrokerStartError: a cluster does not answer, or rejects the request.
         """
         for broker in self._brokers.values():
-            with _tenancy(broker) as tenancy:
+            with Tenancy(broker.admin_url, broker.access) as tenancy:
                 tenancy.replicate(namespace, list(self._brokers))
 
     def carry_over(self, topic: str) -> None:
@@ -120,13 +120,9 @@ class ReplicatedClusters(Startable):
         """
         for name, broker in self._brokers.items():
             (other,) = self._brokers.keys() - {name}
-            with _tenancy(broker) as tenancy:
+            with Tenancy(broker.admin_url, broker.access) as tenancy:
                 problem = f"{topic} was not fully replicated from {name} to {other}"
                 call_with_retries(partial(tenancy.has_carried_over, topic, other), self._seconds, problem)
-
-
-def _tenancy(broker: PulsarProcess) -> Tenancy:
-    return Tenancy(broker.admin_url, broker.access)
 
 
 def _as_peer(broker: PulsarProcess) -> dict[str, object]:

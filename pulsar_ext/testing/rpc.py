@@ -11,12 +11,11 @@ import secrets
 import threading
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client, Connection, Listener, answer_challenge, deliver_challenge
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Protocol, TypedDict
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .access import Address
     from .profiles import Profile
 
 _BACKLOG = 64
@@ -29,10 +28,18 @@ class Ticket(TypedDict):
     key: str
 
 
+class Source(Protocol):
+    """Source of brokers; `pulsar_ext.testing.shared` has them."""
+
+    def ask(self, name: str, profile: Profile, *arguments: object) -> object:
+        """Return an attribute of a profile's broker, or what a method returns."""
+        ...
+
+
 class PoolServer:
     """Server of a source's answers for other processes, with a thread per request."""
 
-    def __init__(self, source: Callable[[], object]) -> None:
+    def __init__(self, source: Callable[[], Source]) -> None:
         self._source = source
         self._key = secrets.token_bytes(32)
         # The listener has no key, as it would wait for it: a silent connection must not delay others.
@@ -56,14 +63,14 @@ class PoolServer:
                 return
             threading.Thread(target=self._answer, args=(connection,), name="pulsar-ext-pool", daemon=True).start()
 
-    def _answer(self, connection: Connection[object, tuple[str, tuple[object, ...]]]) -> None:
+    def _answer(self, connection: Connection[object, tuple[str, Profile, *tuple[object, ...]]]) -> None:
         with connection, contextlib.suppress(EOFError, OSError, AuthenticationError):
             # The same handshake as of a listener with a key.
             deliver_challenge(connection, self._key)
             answer_challenge(connection, self._key)
-            method, arguments = connection.recv()
+            question = connection.recv()
             try:
-                answer = getattr(self._source(), method)(*arguments)
+                answer = self._source().ask(*question)
             except Exception as error:  # noqa: BLE001  # any error is passed to the client
                 answer = error
             connection.send(answer)
@@ -75,19 +82,11 @@ class PoolClient:
     def __init__(self, ticket: Ticket) -> None:
         self._port, self._key = ticket["port"], bytes.fromhex(ticket["key"])
 
-    def address(self, profile: Profile) -> Address:
-        """Return the address of a profile's broker, which the server starts if needed."""
-        address: Address = self._request("address", profile)
-        return address
-
-    def ask(self, method: str, profile: Profile, *arguments: object) -> Any:
-        """Return what a method of a profile's broker returns."""
-        return self._request("ask", method, profile, *arguments)
-
-    def _request(self, method: str, *arguments: object) -> Any:
+    def ask(self, name: str, profile: Profile, *arguments: object) -> object:
+        """Return an attribute of a profile's broker, or what a method returns; the server starts it if needed."""
         try:
             with Client(("127.0.0.1", self._port), authkey=self._key) as connection:
-                connection.send((method, arguments))
+                connection.send((name, profile, *arguments))
                 answer = connection.recv()
         except (EOFError, OSError) as error:
             from pulsar_ext.errors import BrokerStartError  # noqa: PLC0415  # it imports the official client

@@ -9,11 +9,11 @@ from __future__ import annotations
 import threading
 from concurrent.futures import Future
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, NoReturn, cast
 
 from pulsar_ext.errors import BrokerStartError, InvalidUse
 
-from .access import Access, Address, Detour
+from .access import Access, Address
 from .broker import Broker
 from .readiness import default_namespace_exists, reported_version
 from .start import start_broker
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from .profiles import Profile
-    from .rpc import PoolClient
+    from .rpc import Source
 
 
 class Pool:
@@ -36,14 +36,10 @@ class Pool:
         self._starts: dict[str, Future[Broker]] = {}
         self._closed = False
 
-    def address(self, profile: Profile) -> Address:
-        """Return the address of a profile's broker, after starting it if needed."""
-        one = self._broker(profile)
-        return Address(one.service_url, one.admin_url, one.back_end, one.version, one.access, tuple(one.detours))
-
-    def ask(self, method: str, profile: Profile, *arguments: object) -> Any:
-        """Return what a method of a profile's broker returns."""
-        return getattr(self._broker(profile), method)(*arguments)
+    def ask(self, name: str, profile: Profile, *arguments: object) -> object:
+        """Return an attribute of a profile's broker, or what a method returns, after starting the broker if needed."""
+        found = getattr(self._broker(profile), name)
+        return found(*arguments) if callable(found) else found
 
     def close(self) -> None:
         """Stop every broker that was started."""
@@ -83,14 +79,22 @@ class Existing:
         self._address = Address(service_url, admin_url.rstrip("/"), "existing", "of unknown version", access)
         self._required_version = version
 
-    def address(self, profile: Profile) -> Address:
-        """Return its address, after checking that it answers."""
+    def ask(self, name: str, profile: Profile, *_: object) -> object:
+        """Return its address, after checking that it answers, or if it answers, or an empty log."""
+        if name == "_address_":
+            return self._checked_address(profile)
+        return self._answers() if name == "is_running" else {"log_offset": 0, "log_text": ""}[name]
+
+    def _answers(self) -> bool:
+        return default_namespace_exists(self._address.admin_url, self._address.access)
+
+    def _checked_address(self, profile: Profile) -> Address:
         if profile.name != "plain":
             raise BrokerStartError(
                 f"the test needs a broker of profile {profile.name!r}, but an existing broker has fixed settings: "
                 "run without --pulsar-url"
             )
-        if not self.ask("is_running"):
+        if not self._answers():
             raise BrokerStartError(
                 f"no broker answers for the namespace public/default at {self._address.admin_url}; check --pulsar-url "
                 "and --pulsar-admin-url, and PULSAR_TOKEN if it needs a token"
@@ -102,16 +106,6 @@ class Existing:
                 f"Pulsar {version}: run without --pulsar-version, or without --pulsar-url"
             )
         return replace(self._address, version=version)
-
-    def ask(self, method: str, *_: object) -> Any:
-        """Return True if it answers, or an empty log."""
-        if method == "is_running":
-            return default_namespace_exists(self._address.admin_url, self._address.access)
-        return {"log_offset": 0, "log_text": ""}[method]
-
-
-Source: TypeAlias = "Pool | PoolClient | Existing"
-"""Source of shared brokers."""
 
 
 class SharedBroker(Broker):
@@ -130,48 +124,24 @@ class SharedBroker(Broker):
     def __init__(self, source: Source, profile: str | Profile = "plain") -> None:
         super().__init__(profile)
         self._source = source
-        self._address = source.address(self._profile)
+        self._address = cast("Address", source.ask("_address_", self._profile))
+        self._version = self._address.version
 
     @property
-    def service_url(self) -> str:
-        """URL for clients."""
-        return self._address.service_url
-
-    @property
-    def admin_url(self) -> str:
-        """URL of the admin REST API."""
-        return self._address.admin_url
-
-    @property
-    def access(self) -> Access:
-        """Credentials and trusted certificates of a client."""
-        return self._address.access
-
-    @property
-    def detours(self) -> tuple[Detour, ...]:
-        """Detours for fault proxies."""
-        return self._address.detours
-
-    @property
-    def version(self) -> str:
-        """Version of the broker."""
-        return self._address.version
+    def _address_(self) -> Address:
+        return self._address
 
     def is_running(self) -> bool:
         """Return True if it is alive."""
-        return bool(self._source.ask("is_running", self._profile))
+        return self._source.ask("is_running", self._profile) is True
 
     def log_offset(self) -> int:
         """Return the current end of its log."""
-        return int(self._source.ask("log_offset", self._profile))
+        return cast("int", self._source.ask("log_offset", self._profile))
 
     def log_text(self, since: int = 0) -> str:
         """Return its log from an offset on; empty for an existing broker."""
-        return str(self._source.ask("log_text", self._profile, since))
-
-    def describe(self) -> str:
-        """Return a line about the broker, without secrets."""
-        return super().describe().replace(f"back end {self.back_end}", f"back end {self._address.back_end}")
+        return cast("str", self._source.ask("log_text", self._profile, since))
 
     def start(self) -> NoReturn:
         """Raise: it is running, and other tests use it."""

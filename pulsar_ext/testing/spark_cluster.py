@@ -173,19 +173,17 @@ class SparkCluster(Startable):
         log_text = self._master.log_text
         self._wait(lambda: _MASTER_URL.search(log_text()), log_text)
         self.master_url = _MASTER_URL.findall(log_text())[-1]
-        workers = []
         for number in range(self._count):
             directory = _new_directory(home / f"worker-{number}")
             host = _WORKER_HOST.format(number + 1)
             arguments = ["--host", host, *any_port, *self._offer, "--work-dir", str(directory), self.master_url]
-            workers.append(SparkWorker(directory, [*command, _WORKER, *arguments], environment))
-            self.workers = tuple(workers)
-            workers[-1].launch()
-        for worker in workers:
+            worker = SparkWorker(directory, [*command, _WORKER, *arguments], environment)
+            self.workers += (worker,)
+            worker.launch()
+        for worker in self.workers:
             self._wait(worker.is_registered, worker.log_text)
 
     def _environment(self, spark: Path, home: Path) -> dict[str, str]:
-        """Return the environment of daemons and executors."""
         return {
             "PATH": f"{find_java().parent}{os.pathsep}{_PATH}",
             "HOME": str(home),

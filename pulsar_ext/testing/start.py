@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pulsar_ext.errors import InvalidUse
 
-from .backend import Choice, choose_backend, is_requested
+from .backend import choose_backend
 from .cluster import ClusterBroker
 from .process import PulsarProcess
 from .profiles import Profile, get_profile
@@ -56,12 +56,9 @@ def start_broker(
             )
         report("back end cluster: a profile of several brokers always runs as processes")
         return ClusterBroker(get_profile(profile), settings=settings, report=report, version=version).start()
-    if data_dir is not None and not is_requested(backend):
-        choice = Choice("process", "a data directory was passed", "omit it for a container")
-    else:
-        choice = choose_backend(backend, report, version)
-    report(str(choice))
-    if choice.backend == "docker":
+    backend, reason = choose_backend(backend, report, version, keeps_data=data_dir is not None)
+    report(reason)
+    if backend == "docker":
         if data_dir is not None:
             raise InvalidUse("a container has no data directory here: omit data_dir, or use the back end process")
         from .container import PulsarContainer  # noqa: PLC0415  # testcontainers is loaded only if it is used

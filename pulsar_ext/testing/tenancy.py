@@ -6,8 +6,8 @@ These are plain requests instead of `pulsar_ext.admin`, so that tests do not dep
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Final, NamedTuple, Self, TypeVar
-from urllib.parse import urljoin, urlsplit
+from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple, Self, TypeVar
+from urllib.parse import urlsplit
 
 import httpx2
 
@@ -25,7 +25,20 @@ _RETRY_SECONDS: Final = 0.2
 
 
 class _Connection:
-    _http: httpx2.Client
+    """Connection to the admin REST API; it follows redirects to other brokers of a cluster."""
+
+    _invalid: ClassVar[tuple[int, ...]] = ()
+    """Status codes of answers that are the caller's errors."""
+
+    def __init__(self, access: Access, url: str = "") -> None:
+        options = access.http_options()
+        headers = options.pop("headers", {})
+
+        def authenticate(request: httpx2.Request) -> None:
+            request.headers.update(headers)  # redirected ones, too, from which the HTTP client removes them
+
+        options["event_hooks"] = {"request": [authenticate]}
+        self._http = httpx2.Client(base_url=url, timeout=_REQUEST_SECONDS, follow_redirects=True, **options)
 
     def __enter__(self) -> Self:
         return self
@@ -33,14 +46,22 @@ class _Connection:
     def __exit__(self, *_: object) -> None:
         self._http.close()
 
+    def _call(self, method: str, path: str, json: object = None, **params: str) -> httpx2.Response:
+        try:
+            answer = self._http.request(method, path, json=json, params=params)
+        except httpx2.TransportError as error:
+            raise BrokerStartError(f"no answer from {error.request.url}: {error}") from error
+        if not answer.is_success:
+            kind = InvalidUse if answer.status_code in self._invalid else BrokerStartError
+            raise kind(f"{method} {answer.url} was rejected: {answer.status_code} {answer.text[:300]}")
+        return answer
+
 
 class Tenancy(_Connection):
     """Admin calls that isolate one test from another on a shared broker."""
 
     def __init__(self, admin_url: str, access: Access | None = None) -> None:
-        self._url = admin_url
-        options = (access or Access()).http_options()
-        self._http = httpx2.Client(base_url=f"{admin_url}/admin/v2/", timeout=_REQUEST_SECONDS, **options)
+        super().__init__(access or Access(), f"{admin_url}/admin/v2/")
 
     def create_tenant(self, tenant: str) -> None:
         """Create a tenant that may use every cluster of the broker."""
@@ -102,7 +123,7 @@ class Tenancy(_Connection):
                 problem = str(error)
             # A first attempt fails if consumers reconnect during the deletion.
             if time.monotonic() > deadline:
-                return f"{path} on {self._url} could not be deleted: {problem}"
+                return f"{path} on {self._http.base_url} could not be deleted: {problem}"
             time.sleep(_RETRY_SECONDS)
 
     def _empty(self, namespace: str) -> None:
@@ -111,17 +132,7 @@ class Tenancy(_Connection):
         for topic in self._http.get(f"persistent/{namespace}").json():
             self._http.delete(topic.replace("://", "/"), params={"force": "true"})
 
-    def _call(self, method: str, path: str, json: object = None) -> httpx2.Response:
-        try:
-            answer = self._http.request(method, path, json=json)
-        except httpx2.TransportError as error:
-            raise BrokerStartError(f"no answer from {self._url}: {error}") from error
-        if not answer.is_success:
-            raise BrokerStartError(f"{self._url} rejected {method} {path}: {answer.status_code} {answer.text[:300]}")
-        return answer
 
-
-_REDIRECTS: Final = 5
 _NO_BUNDLE: Final = ("Cannot find bundle", "Invalid upper boundary for bundle", "Invalid lower boundary for bundle")
 """Errors of a broker for a bundle of a deleted namespace: in general, and with the default bundles."""
 _STEP_SECONDS: Final = 0.1
@@ -139,20 +150,19 @@ class Bundle(NamedTuple):
 class ClusterAdmin(_Connection):
     """Admin calls of a cluster about the ownership of topics."""
 
-    def __init__(self, access: Access) -> None:
-        self._http = httpx2.Client(timeout=_REQUEST_SECONDS, **access.http_options())
+    _invalid = httpx2.codes.BAD_REQUEST, httpx2.codes.NOT_FOUND
 
     def active_brokers(self, admin_url: str) -> set[str]:
         """Return the active brokers, each as `host:admin-port`; empty if this one does not answer."""
         try:
-            return set(self._call("GET", admin_url, "brokers").json())
+            return set(self._call("GET", f"{admin_url}/admin/v2/brokers").json())
         except (BrokerStartError, InvalidUse):
             return set()
 
     def owned(self, admin_url: str, cluster: str) -> list[Bundle]:
         """Return the bundles that the broker at a URL owns, without its own namespaces."""
         broker = urlsplit(admin_url).netloc
-        names = self._call("GET", admin_url, f"brokers/{cluster}/{broker}/ownedNamespaces").json()
+        names = self._call("GET", f"{admin_url}/admin/v2/brokers/{cluster}/{broker}/ownedNamespaces").json()
         found = [Bundle(*name.rsplit("/", 1)) for name in names]
         return sorted(one for one in found if broker not in one.namespace)
 
@@ -161,14 +171,13 @@ class ClusterAdmin(_Connection):
 
         The look-up assigns an owner to an unowned topic.
         """
-        path = f"/lookup/v2/topic/{topic.replace('://', '/')}"
-        found = self._call("GET", admin_url, path).json()
+        found = self._call("GET", f"{admin_url}/lookup/v2/topic/{topic.replace('://', '/')}").json()
         return str(found.get("brokerUrlTls") or found["brokerUrl"])
 
     def bundle(self, admin_url: str, topic: str) -> Bundle:
         """Return the bundle of a topic."""
         _, _, rest = topic.partition("://")
-        answer = self._call("GET", admin_url, f"/lookup/v2/topic/{topic.replace('://', '/')}/bundle")
+        answer = self._call("GET", f"{admin_url}/lookup/v2/topic/{topic.replace('://', '/')}/bundle")
         return Bundle(rest.rsplit("/", 1)[0], answer.text.strip('"'))
 
     def unload(self, admin_url: str, bundle: Bundle, to: str) -> bool:
@@ -177,31 +186,13 @@ class ClusterAdmin(_Connection):
         Return False if there was nothing to unload: brokers still list the bundles of a deleted namespace.
         """
         try:
-            self._call("PUT", admin_url, f"namespaces/{bundle.namespace}/{bundle.range}/unload", destinationBroker=to)
+            url = f"{admin_url}/admin/v2/namespaces/{bundle.namespace}/{bundle.range}/unload"
+            self._call("PUT", url, destinationBroker=to)
         except BrokerStartError as error:
             if any(text in error.message for text in _NO_BUNDLE):
                 return False
             raise
         return True
-
-    def _call(self, method: str, admin_url: str, path: str, **params: str) -> httpx2.Response:
-        url = urljoin(f"{admin_url}/admin/v2/", path)
-        request = self._http.build_request(method, url, params=params)
-        try:
-            answer = self._http.send(request)
-            for _ in range(_REDIRECTS):
-                if answer.next_request is None:
-                    break
-                # Another broker of the cluster, which needs the token, too.
-                request = self._http.build_request(method, answer.next_request.url)
-                answer = self._http.send(request)
-        except httpx2.TransportError as error:
-            raise BrokerStartError(f"no answer from {request.url}: {error}") from error
-        if answer.status_code in (httpx2.codes.BAD_REQUEST, httpx2.codes.NOT_FOUND):
-            raise InvalidUse(f"{method} {request.url}: {answer.status_code} {answer.text[:300]}")
-        if not answer.is_success:
-            raise BrokerStartError(f"{method} {request.url}: {answer.status_code} {answer.text[:300]}")
-        return answer
 
 
 def call_with_retries(step: Callable[[], T | None], seconds: float, what: str) -> T:

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import sync_playwright
 
-from pulsar_ext.doctor.examination import Observation, judge
+from pulsar_ext.doctor.findings import Observation
+from pulsar_ext.doctor.rules import judge
 from pulsar_ext.key_shared.coverage import KeyCover
 from pulsar_ext.key_shared.hash_ranges import KeyHashRanges
 from pulsar_ext.key_shared.plan import plan_key_hash_ranges

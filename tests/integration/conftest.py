@@ -17,8 +17,8 @@ from timings import Timings
 
 from pulsar_ext.admin import PulsarAdmin
 from pulsar_ext.testing.backend import process_problem
+from pulsar_ext.testing.plugin import TICKET
 from pulsar_ext.testing.profiles import THROUGH, choose_version, newest_first
-from pulsar_ext.testing.run import TICKET
 
 
 @pytest.fixture

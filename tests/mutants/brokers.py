@@ -7,8 +7,8 @@ import os
 
 import pytest
 
+from pulsar_ext.testing.plugin import RUN
 from pulsar_ext.testing.rpc import PoolClient
-from pulsar_ext.testing.run import RUN
 
 
 @pytest.hookimpl(trylast=True)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import httpx2
 
 from pulsar_ext.testing import Profile, PulsarProcess
-from pulsar_ext.testing.identity import KEY_FILE, TokenSecret
+from pulsar_ext.testing.identity import KEY_FILE, signed_token
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,8 +53,8 @@ def suite_broker(tests: Path) -> Iterator[PulsarProcess]:
     password_file = f"-Dpulsar.auth.basic.conf={configuration / '.htpasswd'}"
     with PulsarProcess(profile, broker_port=BROKER_PORT, admin_port=ADMIN_PORT, java_options=[password_file]) as broker:
         assert broker.data_dir is not None
-        secret = TokenSecret((broker.data_dir / KEY_FILE).read_bytes())
-        (tests / ".test-token.txt").write_text(secret.token(_TOKEN_ROLE))
+        key = (broker.data_dir / KEY_FILE).read_bytes()
+        (tests / ".test-token.txt").write_text(signed_token(key, _TOKEN_ROLE))
         _permit(broker)
         yield broker
 

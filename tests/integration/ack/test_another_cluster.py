@@ -259,7 +259,7 @@ def test_late_poll_delivers_no_wrong_value(clusters, monkeypatch, kind):
 
 def test_partitions_of_another_cluster_are_detected(clusters, monkeypatch):
     """The east's third partition is received, read and written, except by a producer that ended with the west."""
-    monkeypatch.setattr("pulsar_ext.topics_reader.reader._PARTITIONS_SECONDS", 0.5)
+    monkeypatch.setattr("pulsar_ext.topics_reader._PARTITIONS_SECONDS", 0.5)
     monkeypatch.setattr("pulsar_ext.produce.partitioned._CHECK_SECONDS", 0.5)
     topic = "persistent://public/default/partitions"
     for broker, count in ((clusters.west, 2), (clusters.east, 3)):

@@ -14,8 +14,8 @@ from interrupted import interruptions
 from keyed import fill, number_of
 
 import pulsar_ext as pulsar
+from pulsar_ext import topics_reader
 from pulsar_ext.key_shared.hashing import key_slot
-from pulsar_ext.topics_reader import reader as topics_reader
 
 BOTH_CLIENTS = True
 pytestmark = pytest.mark.filterwarnings("ignore::pulsar_ext.MixedKeyBatchWarning")

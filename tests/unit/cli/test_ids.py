@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pulsar_ext.cli.ids import forms_of, read_id
+from pulsar_ext.cli.arguments import read_id
+from pulsar_ext.cli.ids import forms_of
 from pulsar_ext.errors import InvalidMessageId
 from pulsar_ext.ids.message_id import ChunkMessageId, MessageId
 

@@ -8,9 +8,8 @@ import pytest
 from doctor_facts import NOW, TOPIC, entry_of, facts_of, subscription_of
 
 from pulsar_ext.admin import SchemaInfo
-from pulsar_ext.doctor.consumers import find_blocked_slots, find_forgotten
 from pulsar_ext.doctor.examination import wanted_entries
-from pulsar_ext.doctor.storage import find_lagging_readers, find_schema_misfits
+from pulsar_ext.doctor.rules import find_blocked_slots, find_forgotten, find_lagging_readers, find_schema_misfits
 
 HOUR = 3_600_000
 JSON = SchemaInfo(0, "JSON", "", {})

@@ -7,22 +7,22 @@ from dataclasses import replace
 import pytest
 from doctor_facts import NOW, TOPIC, entry_of, facts_of, subscription_of
 
-from pulsar_ext.doctor.chunked import find_chunks, find_holes
-from pulsar_ext.doctor.consumers import (
+from pulsar_ext.doctor.examination import wanted_entries
+from pulsar_ext.doctor.findings import Diagnosis, DiagnosisLimits
+from pulsar_ext.doctor.rules import (
+    RULES,
+    find_chunks,
     find_duplicates,
+    find_expiring,
+    find_holes,
+    find_kept_ledgers,
     find_mixed_batches,
+    find_never_compacted,
+    find_quotas,
     find_stalled,
     find_storms,
     find_unconsumed,
     find_uncovered_slots,
-)
-from pulsar_ext.doctor.examination import RULES, wanted_entries
-from pulsar_ext.doctor.findings import Diagnosis, DiagnosisLimits
-from pulsar_ext.doctor.storage import (
-    find_expiring,
-    find_kept_ledgers,
-    find_never_compacted,
-    find_quotas,
     find_unread_letters,
 )
 from pulsar_ext.errors import InvalidUse

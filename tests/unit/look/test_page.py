@@ -9,7 +9,8 @@ from doctor_facts import TOPIC, facts_of, subscription_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsar_ext.doctor.examination import Observation, judge
+from pulsar_ext.doctor.findings import Observation
+from pulsar_ext.doctor.rules import judge
 from pulsar_ext.look.page import survey_page
 from pulsar_ext.look.survey import Survey, map_of
 

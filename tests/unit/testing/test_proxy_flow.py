@@ -27,9 +27,8 @@ def pieces(data, cuts):
 def drain(flow, now):
     """Return all bytes that may be sent now."""
     out = b""
-    while data := flow.sendable(now):
+    while data := flow.take(now):
         out += bytes(data)
-        flow.confirm_sent(len(data), now)
     return out
 
 

@@ -1,5 +1,6 @@
 """The fault proxy in front of an echo server: the effect of each fault on a connection."""
 
+import asyncio
 import contextlib
 import socket
 import socketserver
@@ -206,15 +207,19 @@ def test_unknown_names_raise(proxy):
 
 def test_connection_in_progress_is_rejected_by_refuse(server, monkeypatch):
     """A connection that is accepted but not yet connected to the broker is reset by `refuse()` and `cut()`."""
-    connect, begun, go_on = socket.create_connection, threading.Event(), threading.Event()
+    connect, begun, go_on = asyncio.BaseEventLoop.create_connection, threading.Event(), threading.Event()
 
-    def slowly(*arguments):
+    async def slowly(loop, *arguments):
         begun.set()
-        assert go_on.wait(_SECONDS)
-        return connect(*arguments)
+        assert await loop.run_in_executor(None, go_on.wait, _SECONDS)
+        return await connect(loop, *arguments)
 
-    monkeypatch.setattr(socket, "create_connection", slowly)
-    with FaultProxy(*server.server_address) as proxy, connect(("127.0.0.1", proxy.port), _SECONDS) as client:
+    monkeypatch.setattr(asyncio.BaseEventLoop, "create_connection", slowly)
+    address = "127.0.0.1"
+    with (
+        FaultProxy(*server.server_address) as proxy,
+        socket.create_connection((address, proxy.port), _SECONDS) as client,
+    ):
         assert begun.wait(_SECONDS)
         proxy.refuse()
         proxy.cut()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pulsar_ext.testing.run import log_lines, reason_only, usual_admin_url
+from pulsar_ext.testing.plugin import log_lines, reason_only, usual_admin_url
 
 LOG = """\
 2026-11-29T11:05:42,375 - INFO  - [main:PulsarStandalone@450] - Starting

@@ -1,1 +1,0 @@
-"""Readers of several topics: one reader for each topic or partition, and a common interface."""
