@@ -149,6 +149,7 @@ class Client(Closable, AsyncClientHandle):
     resolve_message_id = awaited(BlockingClient.resolve_message_id)
     message_id_after = awaited(BlockingClient.message_id_after)
     skip_messages = awaited(BlockingClient.skip_messages)
+    acknowledge = awaited(BlockingClient.acknowledge)
     diagnose = awaited(BlockingClient.diagnose)
     look = awaited(BlockingClient.look)
     create_reader_group = _opening(BlockingClient.create_reader_group, RangeReaderGroup)
