@@ -147,6 +147,7 @@ def _opening() -> Iterator[Case]:
         "get_service_info",
         "resolve_message_id",
         "message_id_after",
+        "acknowledge",
         "skip_messages",
         "skip_messages really",
         "diagnose",
@@ -193,6 +194,7 @@ def _awaited() -> Iterator[Case]:
         *("create_producer", "subscribe", "create_reader", "create_table_view", "create_reader_group", "new_reader"),
         *("new_consumer", "get_topic_partitions", "resolve_message_id", "message_id_after", "skip_messages", "close"),
         *("diagnose", "look", "read"),
+        acknowledge="acknowledge by id",
         __aexit__="with client",
     )
 

@@ -80,6 +80,7 @@ class Opening(Rig):
             "message_id_after": lambda: client.message_id_after(topic, id_, 3),
             "diagnose": lambda: client.diagnose(topic, limits=_FEW),
             "look": lambda: client.look(topic, limits=_FEW),
+            "acknowledge": lambda: client.acknowledge(topic, "skipped", id_),
             "skip_messages": lambda: client.skip_messages(topic, "skipped", 3, dry_run=True),
             "skip_messages really": lambda: client.skip_messages(topic, "skipped", 1),
         }

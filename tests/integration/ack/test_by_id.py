@@ -169,7 +169,7 @@ def test_compressed_chunked_message(client, topic, admin):
 @pytest.mark.core(each="kind")
 @pytest.mark.parametrize("kind", TYPES)
 def test_message_of_a_batch(client, topic, admin, kind):
-    """One message of a batch is acknowledged, then all others, with which the entry is complete."""
+    """A message of a batch is acknowledged, then all others, with which the entry is complete."""
     client.subscribe(topic, "s", kind).close()
     send_batches(client, topic, batches=2, size=4)
     last = admin.last_message_id(topic)
@@ -217,8 +217,8 @@ def test_partitions(client, pulsar_topic_factory, broker, admin):
 
 
 @pytest.mark.core
-def test_what_cannot_be_exact_raises_before_anything_moves(client, pulsar_topic_factory, broker, admin):
-    """Each id, topic or subscription that is no certain message has its own error; no subscription is created."""
+def test_inexact_call_raises_before_anything_moves(client, pulsar_topic_factory, broker, admin):
+    """Each id, topic and subscription without a certain message has its own error; no subscription is created."""
     topic, parent = pulsar_topic_factory(broker=broker), pulsar_topic_factory(partitions=2, broker=broker)
     client.subscribe(topic, "s").close()
     client.subscribe(parent, "s").close()

@@ -42,7 +42,7 @@ def test_chunks_are_sent_from_the_last():
     assert texts(plan_acks("t", [single(1, 2, 4, 6)], CURSOR)) == ["5:6:-1", "5:4:-1", "5:2:-1", "5:1:-1"]
 
 
-def test_batch_is_sent_as_entry_only_if_all_its_messages_are_named():
+def test_batch_is_one_entry_if_all_its_messages_are_named():
     """All messages of a batch are sent as one entry, and some as their indexes, with the size of the batch."""
     plan = plan_acks("t", [*of_batch(6, 2, 1, 0), *of_batch(7, 3, 0, 2), *of_batch(4, 2, 1)], CURSOR)
     assert (plan.requested, plan.already) == (5, 1)
@@ -70,7 +70,7 @@ def own(kind, *consumers, **more):
     ],
 )
 def test_type_of_the_joining_consumer(subscription, expected):
-    """It joins with the type of the subscription, and as Shared if the broker does not know the type."""
+    """The consumer joins with the type of the subscription, and as Shared if the broker does not know the type."""
     assert joining("t", "s", subscription)["consumer_type"] == expected
 
 
@@ -129,8 +129,8 @@ def test_unconfirmed_acknowledgement_raises():
     assert (raised.value.missing, raised.value.count, consumer.closed) == (["5:7:-1"], 1, True)
 
 
-def test_nothing_is_acknowledged_unless_every_partition_can_be_joined():
-    """If a consumer connects to one partition in the meantime, the consumers on others are closed unused."""
+def test_every_partition_is_joined_before_acknowledgements():
+    """A consumer that connects to one partition in the meantime prevents acknowledgements on all others."""
     opened = [Consumer()]
 
     def subscribe(topic, *_, **__):

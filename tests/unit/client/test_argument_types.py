@@ -59,6 +59,7 @@ def test_closed_client_uses_no_admin_api(given):
         end(client)
         for name, *arguments in (
             ("skip_messages", "topic", "subscription", 1),
+            ("acknowledge", "topic", "subscription", pulsar.MessageId(-1, 5, 7)),
             ("diagnose", "topic"),
             ("look", "topic"),
             ("message_id_after", "topic", pulsar.MessageId.earliest, 1),
