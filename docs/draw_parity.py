@@ -155,6 +155,8 @@ CHAPTERS = {
             "chunks/test_ids::test_exclusive_seek_continues_after_the_message"),
         row("the cluster a message was replicated from", "`getReplicatedFrom`", "no", "`replicated_from()`",
             "testing/test_replication::test_message_has_its_origin_cluster"),
+        row("the index of a message", "`getIndex`", "no", "`index()`",
+            "client/test_message_index::test_index_counts_messages"),
         row("the schema a message was written with", "yes", "a wrong one without the broker", "yes, or an error",
             "client/test_schema_versions::test_message_is_decoded_with_the_writer_schema"),
     ],
