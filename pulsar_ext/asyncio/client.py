@@ -148,6 +148,7 @@ class Client(Closable, AsyncClientHandle):
     stats = awaited(BlockingClient.stats)
     resolve_message_id = awaited(BlockingClient.resolve_message_id)
     message_id_after = awaited(BlockingClient.message_id_after)
+    message_id_by_index = awaited(BlockingClient.message_id_by_index)
     skip_messages = awaited(BlockingClient.skip_messages)
     acknowledge = awaited(BlockingClient.acknowledge)
     diagnose = awaited(BlockingClient.diagnose)

@@ -66,7 +66,7 @@ from pulsar_ext.request.requester import Requester
 from pulsar_ext.schema.choice import VersionLookup, schema_of
 from pulsar_ext.schema.typed import T, TypedSchema
 from pulsar_ext.skip.boundaries import Unit
-from pulsar_ext.skip.skipper import Skipper, SkipResult, message_id_after
+from pulsar_ext.skip.skipper import Skipper, SkipResult, message_id_after, message_id_by_index
 from pulsar_ext.table_view import TableView
 from pulsar_ext.topics_reader.reader import open_topics_reader, reads_several
 
@@ -682,6 +682,25 @@ class Client(ClientHandle):
         """
         start = self.context.resolver.message_of(topic, message_id)
         return message_id_after(self.context, topic, start, count)
+
+    def message_id_by_index(self, topic: str, index: int) -> MessageId:
+        """Return the id of the message with an index, to seek or read there; see `Message.index()`.
+
+        The index of any chunk is that of its message.
+
+        Args:
+            topic: a topic that is not partitioned, or one partition.
+            index: the index, 0 or more.
+
+        Raises:
+            InvalidUse: the index is invalid.
+            MessageIdNotFound: the message was trimmed; `IncompleteChunkedMessage` if chunks of it are missing.
+            AdminPrecondition: the broker counts no messages.
+            AdminNotFound: the topic does not exist, or the index is past its end.
+            AdminNotAllowed: the topic is partitioned or non-persistent.
+            AdminError: the admin API failed.
+        """
+        return message_id_by_index(self.context, topic, index)
 
     def skip_messages(
         self,

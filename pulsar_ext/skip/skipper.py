@@ -156,6 +156,24 @@ def message_id_after(context: ClientContext, topic: str, start: MessageId, count
     return MessageId.deserialize(encode(found.in_partition(TopicName.parse(name).partition_index)), name)
 
 
+def message_id_by_index(context: ClientContext, topic: str, index: int) -> MessageId:
+    """Return the id of the message with an index; see `Client.message_id_by_index`."""
+    admin, partition = context.admin_api(), TopicName.parse(topic).partition_index
+    at = admin.message_id_by_index(topic, index)
+    entry = admin.entry(topic, *at)
+    last, count = entry.index, entry.message_count
+    if last is None or not last - count < index <= last:
+        raise MessageIdNotFound(
+            f"No message with index {index} found on {topic}: it was trimmed, or never had an index. The broker's "
+            f"nearest entry, {at}, ends with index {last}.",
+            position=at,
+        )
+    if entry.num_messages_in_batch is None:
+        return context.resolver.resolve(topic, MessageId(partition, *at))
+    data = MessageIdData(*at, partition, batch_index=count - 1 - (last - index), batch_size=count)
+    return MessageId.deserialize(encode(data), topic)
+
+
 _Value = TypeVar("_Value")
 
 _CONFIRM_SECONDS = 30.0

@@ -227,7 +227,7 @@ _EXCLUDED: Final[dict[str, dict[str, str]]] = {
         ),
         "stop_processing": "only reports itself",
         **dict.fromkeys(("pause_message_listener", "resume_message_listener"), _LISTENS),
-        **dict.fromkeys(("get_last_message_ids", "has_reached_end_of_topic", "stats"), _ASKS),
+        **dict.fromkeys(("get_last_message_ids", "has_reached_end_of_topic", "message_id_by_index", "stats"), _ASKS),
         **dict.fromkeys(("__enter__", "__aenter__", "__aiter__"), _ENTERS),
     },
     "TopicsReader": {

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from chunked import payload
+from chunked import drain, eventually, payload
 from indexes import INDEXES
 
 import pulsar_ext as pulsar
+from pulsar_ext.admin import Retention
+from pulsar_ext.ids.topic_name import TopicName
 
 BOTH_CLIENTS = True
 
@@ -36,6 +38,49 @@ def test_index_counts_messages(client, topic, admin):
     for one in received:
         at = one.message_id()
         assert admin.message_id_by_index(topic, one.index()) == (at.ledger_id(), at.entry_id())
+
+
+@pytest.mark.core
+def test_id_by_index_chooses_the_message(client, topic, admin):
+    """The id of an index is that of its message, in a batch or chunked, and a reader begins there."""
+    client.create_producer(topic).send(b"0")
+    client.create_producer(topic, batching_enabled=True).send_many([b"1", b"2", b"3"])
+    client.create_producer(topic, batching_enabled=True).send_many([b"4"])
+    client.create_producer(topic, chunking_enabled=True).send(payload(7))
+    reader = client.create_reader(topic, pulsar.MessageId.earliest)
+    messages = [reader.read_next(10_000) for _ in range(6)]
+    for one in messages:
+        found = client.message_id_by_index(topic, one.index())
+        assert found == one.message_id()
+        begun = client.create_reader(topic, found, start_message_id_inclusive=True)
+        assert begun.read_next(10_000).data() == one.data()
+        begun.close()
+    assert client.message_id_by_index(topic, 5) == messages[5].message_id(), "the index of its first chunk"
+    with pytest.raises(pulsar.AdminNotFound):
+        client.message_id_by_index(topic, 8)
+    with pytest.raises(pulsar.InvalidUse, match="index must be an int"):
+        client.message_id_by_index(topic, -1)
+
+
+@pytest.mark.core
+def test_trimmed_index_raises(client, topic, admin, broker):
+    """An index whose message was trimmed has no id, although the broker names another entry."""
+    producer = client.create_producer(topic)
+    admin.set_retention(TopicName.parse(topic).namespace_name, Retention(0, 0))
+    consumer = client.subscribe(topic, "s", initial_position=pulsar.InitialPosition.Earliest)
+    for _ in range(11):  # a ledger has ten entries
+        producer.send(b"x")
+    for message in drain(consumer.receive, 11):
+        consumer.acknowledge(message)
+    consumer.flush_acks(confirm=True)
+
+    def is_trimmed():
+        admin.trim(topic)
+        return len(admin.internal_stats(topic).ledgers) == 1
+
+    assert eventually(is_trimmed)
+    with pytest.raises(pulsar.MessageIdNotFound, match=r"index 3 found.*trimmed"):
+        client.message_id_by_index(topic, 3)
 
 
 @pytest.mark.core
