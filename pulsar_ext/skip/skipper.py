@@ -160,17 +160,17 @@ def message_id_by_index(context: ClientContext, topic: str, index: int) -> Messa
     """Return the id of the message with an index; see `Client.message_id_by_index`."""
     admin, partition = context.admin_api(), TopicName.parse(topic).partition_index
     at = admin.message_id_by_index(topic, index)
-    entry = admin.entry(topic, *at)
-    last, count = entry.index, entry.message_count
-    if last is None or not last - count < index <= last:
+    entry = None if at.entry_id < 0 else admin.entry(topic, *at)  # -1:-1 if the message was trimmed
+    if entry is None or entry.index is None or not entry.index - entry.message_count < index <= entry.index:
         raise MessageIdNotFound(
             f"No message with index {index} found on {topic}: it was trimmed, or never had an index. The broker's "
-            f"nearest entry, {at}, ends with index {last}.",
+            f"nearest position is {at}.",
             position=at,
         )
     if entry.num_messages_in_batch is None:
         return context.resolver.resolve(topic, MessageId(partition, *at))
-    data = MessageIdData(*at, partition, batch_index=count - 1 - (last - index), batch_size=count)
+    count = entry.message_count
+    data = MessageIdData(*at, partition, batch_index=count - 1 - (entry.index - index), batch_size=count)
     return MessageId.deserialize(encode(data), topic)
 
 
