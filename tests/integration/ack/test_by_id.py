@@ -74,6 +74,7 @@ def test_message_of_another_consumer(client, topic, admin, kind):
     assert client.acknowledge(topic, "s", ids[0]) == AckResult(1, 1, 0)
     own = admin.stats(topic).subscriptions["s"]
     assert (own.unacked_messages, own.held_messages, len(own.consumers)) == (3, 3, 2)
+    assert own.delivered_messages == 4, "nothing is delivered to the consumer that acknowledges"
     assert client.acknowledge(topic, "s", ids[7]) == AckResult(1, 1, 0)
     received = []
     for consumer in consumers * 2:  # the second turn gets what the first one's acknowledgements made room for
