@@ -22,6 +22,7 @@ if _TYPE_CHECKING:  # the names in _HOMES for type checkers and the reference
         ConsumerStats as ConsumerStats,
         ProducerStats as ProducerStats,
     )
+    from .ack.by_id import AckResult as AckResult
     from .admin import (
         AsyncPulsarAdmin as AsyncPulsarAdmin,
         PulsarAdmin as PulsarAdmin,
@@ -117,6 +118,7 @@ _HOMES = {
     for module, names in {
         "_native.core": "NativeStatus native_status",
         "_runtime.statistics": "ClientStats ConsumerStats ProducerStats",
+        "ack.by_id": "AckResult",
         "admin": "AsyncPulsarAdmin PulsarAdmin",
         "chunks.resolver": "UnresolvedMessageIdWarning",
         "client.authentication": "AuthenticationBasic AuthenticationOauth2 AuthenticationTLS AuthenticationToken",
@@ -132,7 +134,7 @@ _HOMES = {
             "InvalidKeyHashRange InvalidMessageId InvalidTopic InvalidUse MessageIdNotFound MessageIdUnresolved "
             "MisroutedMessage MissingExtra NoReply NoSuchTopic NotOpen ProducerBroken ProducerForgotten PulsarExtError "
             "RequestFailed SchemaMismatch SequenceIdRejected SkipInsideMessage SkipUnconfirmed "
-            "SlotsNotCovered TopicRequired"
+            "SlotsNotCovered SubscriptionBusy TopicRequired"
         ),
         "ids.message_id": "ChunkMessageId MessageId",
         "ids.position": "Position position_after",

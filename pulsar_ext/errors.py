@@ -26,6 +26,7 @@ states by `retriable` whether the same call may succeed later without any change
         ├── SkipInsideMessage                              a skip would end inside a batch or a chunked message
         ├── CursorMoved                (retriable)         the cursor moved between the plan of a skip and its execution
         ├── SkipUnconfirmed                                the cursor does not show a requested skip
+        ├── SubscriptionBusy (retriable, also ConsumerBusy) connected consumers keep another one from joining
         ├── NoSuchTopic                (also TopicNotFound) a reader of key ranges does not create a topic
         ├── SlotsNotCovered            (retriable)         a Key_Shared subscription has slots that no consumer covers
         ├── SchemaMismatch        (also IncompatibleSchema) a schema or a value does not match the topic's schema
@@ -48,7 +49,15 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from pulsar import IncompatibleSchema, InvalidTopicName, OperationNotSupported, PulsarException, Timeout, TopicNotFound
+from pulsar import (
+    ConsumerBusy,
+    IncompatibleSchema,
+    InvalidTopicName,
+    OperationNotSupported,
+    PulsarException,
+    Timeout,
+    TopicNotFound,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -89,6 +98,7 @@ __all__ = [
     "SkipInsideMessage",
     "SkipUnconfirmed",
     "SlotsNotCovered",
+    "SubscriptionBusy",
     "TopicRequired",
 ]
 
@@ -245,6 +255,12 @@ class CursorMoved(PulsarExtError):
 
 class SkipUnconfirmed(PulsarExtError):
     """The broker accepted a skip, but the cursor does not show it: it is at `found` instead of `expected`."""
+
+
+class SubscriptionBusy(PulsarExtError, ConsumerBusy):  # type: ignore[misc]  # the official client ships no types
+    """The connected consumers of a subscription keep another one from joining it; nothing was changed."""
+
+    retriable = True
 
 
 class NoSuchTopic(PulsarExtError, TopicNotFound):  # type: ignore[misc]

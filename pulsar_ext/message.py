@@ -17,6 +17,7 @@ import pulsar
 from pulsar.schema import BytesSchema
 
 from ._native.handles import MessageHandle
+from ._native.message_index import index_of
 from ._native.messages import InnerMessage, inner_message_of, wrap_batch
 from ._native.replicated import replicated_from
 from ._native.schemas import value_of
@@ -57,6 +58,18 @@ class Message(MessageHandle, Generic[T]):
             InvalidUse: this build of the official client does not expose it; use the admin API.
         """
         return replicated_from(self.inner)
+
+    def index(self) -> int | None:
+        """Return the message's index on its topic or partition, counted by the broker; None if the broker counts none.
+
+        Indexes increase by 1 for each message, and by 1 for each chunk of a chunked message, whose index is that of its
+        last chunk. The broker needs `AppendIndexMetadataInterceptor` and `exposingBrokerEntryMetadataToClientEnabled`.
+        Mirrors Java's `Message.getIndex`; the official Python client does not expose it.
+
+        Raises:
+            InvalidUse: this build of the official client does not expose it; use the admin API.
+        """
+        return index_of(self.inner)
 
     def altered(self, **changes: object) -> Message:
         """Return a copy of the message with another value or other properties.

@@ -424,6 +424,40 @@ class Operations(Shell):
         await self._set_policy(f"{_persistent(topic, 'set_max_message_size').rest_path}/maxMessageSize", value)
 
     @Operation
+    async def topic_deduplication(self, topic: Topic) -> bool | None:
+        """Get if the broker deduplicates one topic, None if not set: `GET T/deduplicationEnabled`."""
+        path = f"{_persistent(topic, 'topic_deduplication').rest_path}/deduplicationEnabled"
+        return await self._session.send(Request("GET", path, optional(bool)))
+
+    @Operation
+    async def set_topic_deduplication(self, topic: Topic, value: bool | None) -> None:
+        """Enable or disable deduplication of one topic: `POST` or `DELETE T/deduplicationEnabled`.
+
+        None removes the policy, so that the namespace's applies, see `set_deduplication`.
+        """
+        await self._set_policy(f"{_persistent(topic, 'set_topic_deduplication').rest_path}/deduplicationEnabled", value)
+
+    @Operation
+    async def deduplication_snapshot_interval(self, topic: Topic) -> int | None:
+        """Get the topic's number of entries between two snapshots of sequence ids, None if not set.
+
+        `GET T/deduplicationSnapshotInterval`.
+        """
+        path = f"{_persistent(topic, 'deduplication_snapshot_interval').rest_path}/deduplicationSnapshotInterval"
+        return await self._session.send(Request("GET", path, optional(int)))
+
+    @Operation
+    async def set_deduplication_snapshot_interval(self, topic: Topic, entries: int | None) -> None:
+        """Set the topic's number of entries after which the broker stores sequence ids; None removes the policy.
+
+        `POST` or `DELETE T/deduplicationSnapshotInterval`. After a crash, the broker reads the entries since the last
+        snapshot again.
+        """
+        value = None if entries is None else _whole_number("entries", entries, least=1, most=_MAX_INT)
+        name = _persistent(topic, "set_deduplication_snapshot_interval")
+        await self._set_policy(f"{name.rest_path}/deduplicationSnapshotInterval", value)
+
+    @Operation
     async def schema(self, topic: Topic, version: int | None = None) -> SchemaInfo:
         """Get a topic's schema version, by default the latest: `GET schemas/{tenant}/{namespace}/{topic}/schema`."""
         path = f"{_schemas_path(topic)}/schema"
@@ -569,6 +603,22 @@ class Operations(Shell):
             await self._raise_if_partitioned(name, "expire_messages")
             await self._raise_if_beyond_end(name, position, "expire_messages")
         await self._send("POST", path, nothing, body=body)
+
+    @Operation
+    async def expire_messages_older_than(self, topic: Topic, subscription: str, seconds: int) -> None:
+        """Acknowledge everything published more than some seconds ago: `POST S/expireMessages/{seconds}`.
+
+        The broker does it in the background and may not have finished when this returns. It stops before the first
+        entry that is younger.
+
+        Raises:
+            AdminConflict: another expiry is running, or there is nothing to expire.
+        """
+        name = _persistent(topic, "expire_messages_older_than")
+        age = _whole_number("seconds", seconds, least=1, most=_MAX_INT)
+        path = f"{subscription_path(name, subscription)}/expireMessages/{age}"
+        await self._raise_if_partitioned(name, "expire_messages_older_than")
+        await self._session.send(Request("POST", path, nothing))
 
     @Operation
     async def peek(self, topic: Topic, subscription: str, position: int = 1, *, payload: bool = False) -> EntryMetadata:

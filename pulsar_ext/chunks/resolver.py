@@ -134,6 +134,14 @@ def entry_topic(topic: str | None, message_id: MessageId) -> str:
     return str(name)
 
 
+def batch_index_required(message_id: MessageId, topic: str, messages: int) -> InvalidMessageId:
+    """Return the error for an id of an entry with several messages that does not choose one."""
+    return InvalidMessageId(
+        f"Entry {message_id!r} of {topic} holds {messages} messages, and the id does not choose one. Nothing was "
+        f"changed; pass the batch index, 0 to {messages - 1}: MessageId(partition, ledger_id, entry_id, index)."
+    )
+
+
 def seek_time(target: int) -> int:
     """Return the publish time of a seek, in milliseconds, after a check."""
     if isinstance(target, bool):
@@ -180,11 +188,7 @@ class Resolver:
         ours = as_message_id(message_id)
         whole, messages = self._resolve(topic, ours)
         if messages > 1:
-            raise InvalidMessageId(
-                f"Entry {ours!r} of {entry_topic(topic, ours)} holds {messages} messages, and the id does not choose "
-                f"one. Nothing was changed; pass the batch index, 0 to {messages - 1}: "
-                "MessageId(partition, ledger_id, entry_id, index)."
-            )
+            raise batch_index_required(ours, entry_topic(topic, ours), messages)
         return whole
 
     def _resolve(self, topic: str | None, ours: MessageId) -> tuple[MessageId, int]:
@@ -192,7 +196,7 @@ class Resolver:
         if not is_unresolved(ours):
             return ours, 1
         name = entry_topic(topic, ours)
-        found = self._find(name, ours)
+        found = self.find(name, ours)
         if isinstance(found, Chunks):
             whole, messages = _whole(ours, found), found.messages
         else:
@@ -241,8 +245,8 @@ class Resolver:
             return inner_entry(found.positions[-1], message_id, topic)
         return _with_topic((found or message_id).inner, topic)
 
-    def _find(self, topic: str, message_id: MessageId) -> Chunks | MessageId:
-        """Return the message's chunks or, if its headers are unavailable, its live id."""
+    def find(self, topic: str, message_id: MessageId) -> Chunks | MessageId:
+        """Return the message's chunks or, if its headers are unavailable, its live id; raise as `resolve_chunks()`."""
         if not TopicName.parse(topic).is_persistent:
             return Chunks((_position(message_id),))
         unavailable = self._unavailable
@@ -274,7 +278,7 @@ class Resolver:
     def _find_or_warn(self, topic: str, message_id: MessageId) -> Chunks | MessageId | None:
         """Return the message's chunks or live id; None if the admin API does not answer or the entry does not exist."""
         try:
-            return self._find(topic, message_id)
+            return self.find(topic, message_id)
         except MessageIdNotFound:
             return None
         except AdminRequired:

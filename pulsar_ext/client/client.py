@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from functools import partial
 from multiprocessing.util import Finalize
@@ -40,6 +40,7 @@ from pulsar_ext._runtime.context import ClientContext
 from pulsar_ext._runtime.cpp_log import log_through
 from pulsar_ext._runtime.ending import OpenSender, OpenSenders, close_together, fail_together
 from pulsar_ext._runtime.statistics import ClientStats
+from pulsar_ext.ack.by_id import AckResult, acknowledge_by_id
 from pulsar_ext.admin import PulsarAdmin, derive_admin_url
 from pulsar_ext.consumer import Consumer
 from pulsar_ext.dedup.opening import Recall
@@ -66,7 +67,7 @@ from pulsar_ext.request import Replier, Replying, Requester, in_same_namespace, 
 from pulsar_ext.schema.choice import VersionLookup, schema_of
 from pulsar_ext.schema.typed import T, TypedSchema
 from pulsar_ext.skip.boundaries import Unit
-from pulsar_ext.skip.skipper import Skipper, SkipResult, message_id_after
+from pulsar_ext.skip.skipper import Skipper, SkipResult, message_id_after, message_id_by_index
 from pulsar_ext.table_view import TableView
 from pulsar_ext.topics_reader import open_topics_reader, reads_several
 
@@ -667,6 +668,25 @@ class Client(ClientHandle):
         start = self.context.resolver.message_of(topic, message_id)
         return message_id_after(self.context, topic, start, count)
 
+    def message_id_by_index(self, topic: str, index: int) -> MessageId:
+        """Return the id of the message with an index, to seek or read there; see `Message.index()`.
+
+        The index of any chunk is that of its message.
+
+        Args:
+            topic: a topic that is not partitioned, or one partition.
+            index: the index, 0 or more.
+
+        Raises:
+            InvalidUse: the index is invalid.
+            MessageIdNotFound: the message was trimmed; `IncompleteChunkedMessage` if chunks of it are missing.
+            AdminPrecondition: the broker counts no messages.
+            AdminNotFound: the topic does not exist, or the index is past its end.
+            AdminNotAllowed: the topic is partitioned or non-persistent.
+            AdminError: the admin API failed.
+        """
+        return message_id_by_index(self.context, topic, index)
+
     def skip_messages(
         self,
         topic: str,
@@ -698,6 +718,42 @@ class Client(ClientHandle):
         """
         skipper = Skipper(self.context, topic, subscription, progress=progress)
         return skipper.skip(count, unit, dry_run=dry_run)
+
+    def acknowledge(
+        self,
+        topic: str,
+        subscription: str,
+        message_ids: AnyMessageId | Iterable[AnyMessageId],
+        *,
+        dry_run: bool = False,
+    ) -> AckResult:
+        """Acknowledge one or several messages of a subscription by their ids, whichever consumer has them, or none.
+
+        That cancels delayed messages, and what is due but not delivered yet. Consumers stay connected, and what they
+        have received or prefetched still arrives. Nothing is acknowledged unless every id can be.
+
+        Args:
+            topic: the topic, or the partitioned topic if the ids have their partition or their topic.
+            subscription: an existing subscription. On Exclusive, and on Key_Shared with sticky ranges, it must have no
+                consumers. On Key_Shared, messages of some keys wait for some milliseconds.
+            message_ids: an id, or several: live, deserialized, parsed or built from numbers. Any id of a chunked
+                message acknowledges all of it. One message of a batch needs `acknowledgmentAtBatchIndexLevelEnabled`
+                on the broker, the default since 4.2.
+            dry_run: only find the messages.
+
+        Raises:
+            MessageIdNotFound: the topic does not have a message; `IncompleteChunkedMessage` if chunks are missing.
+            InvalidMessageId: an id names no message, or a batch without a batch index.
+            InvalidUse: an id is of another topic, or the subscription is a reader's.
+            SubscriptionBusy: the subscription accepts no other consumer now.
+            AdminPrecondition: the broker keeps acknowledgements of whole batches only.
+            AdminNotFound: the topic or the subscription does not exist; it is not created.
+            AdminNotAllowed: the topic is non-persistent, or partitioned and an id has no partition.
+            AckNotConfirmed: the cursor does not show the acknowledgements.
+            AdminError: the admin API failed. Nothing was acknowledged in any case but `AckNotConfirmed`.
+        """
+        self.context.callbacks.raise_inside("acknowledge")
+        return acknowledge_by_id(self.context, topic, subscription, message_ids, dry_run=dry_run)
 
     def diagnose(
         self, target: str, *, subscription: str | None = None, limits: DiagnosisLimits | None = None

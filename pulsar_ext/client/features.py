@@ -11,6 +11,7 @@ from pulsar_ext._native.consumer_settings import (
     priority_level_setter,
     subscription_properties_setter,
 )
+from pulsar_ext._native.message_index import index_reader
 from pulsar_ext._native.messages import prove_sequence_ids
 from pulsar_ext._native.replicated import replicated_from_reader
 from pulsar_ext._native.schemas import prove_avro
@@ -20,6 +21,7 @@ FEATURES: Final[dict[str, Callable[[], object]]] = {
     "subscribe(subscription_properties=)": subscription_properties_setter,
     "subscribe(consumer_event_listener=)": event_listener_setter,
     "Message.replicated_from()": replicated_from_reader,
+    "Message.index()": index_reader,
     "key slots of messages without keys": prove_sequence_ids,
     **({"AvroSchema": prove_avro} if find_spec("fastavro") else {}),
 }

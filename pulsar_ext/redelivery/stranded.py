@@ -225,7 +225,9 @@ def is_idle(stats: SubscriptionStats) -> bool:
 
 def is_stranding(before: SubscriptionStats, after: SubscriptionStats) -> bool:
     """Return True if the broker delivers the backlog of a subscription to no consumer."""
-    if is_idle(before) or is_idle(after) or not after.consumers or after.delayed_messages:
+    if is_idle(before) or is_idle(after) or not after.consumers:
+        return False
+    if before.delayed_messages or after.delayed_messages:  # they may have become due in between
         return False
     return (
         after.takes_more and before.sessions == after.sessions and before.delivered_messages == after.delivered_messages

@@ -156,6 +156,24 @@ def message_id_after(context: ClientContext, topic: str, start: MessageId, count
     return MessageId.deserialize(encode(found.in_partition(TopicName.parse(name).partition_index)), name)
 
 
+def message_id_by_index(context: ClientContext, topic: str, index: int) -> MessageId:
+    """Return the id of the message with an index; see `Client.message_id_by_index`."""
+    admin, partition = context.admin_api(), TopicName.parse(topic).partition_index
+    at = admin.message_id_by_index(topic, index)
+    entry = None if at.entry_id < 0 else admin.entry(topic, *at)  # -1:-1 if the message was trimmed
+    if entry is None or entry.index is None or not entry.index - entry.message_count < index <= entry.index:
+        raise MessageIdNotFound(
+            f"No message with index {index} found on {topic}: it was trimmed, or never had an index. The broker's "
+            f"nearest position is {at}.",
+            position=at,
+        )
+    if entry.num_messages_in_batch is None:
+        return context.resolver.resolve(topic, MessageId(partition, *at))
+    count = entry.message_count
+    data = MessageIdData(*at, partition, batch_index=count - 1 - (entry.index - index), batch_size=count)
+    return MessageId.deserialize(encode(data), topic)
+
+
 _Value = TypeVar("_Value")
 
 _CONFIRM_SECONDS = 30.0
@@ -234,7 +252,7 @@ class Skipper:
 
     def _read_situation(self, *, idle: bool = True) -> Situation:
         internal = self._admin.internal_stats(self._topic)
-        self._of_subscription(internal.cursors)
+        of_subscription(internal.cursors, self._subscription, self._topic)
         backlog = Backlog.of(internal, self._subscription)
         # A cursor that was ever stored may have been stored, or reset, with parts of batches acknowledged.
         untouched = is_fresh(internal, backlog) and internal.cursors[self._subscription].state == "NoLedger"
@@ -248,7 +266,7 @@ class Skipper:
                 self._queries.prefetch_entry(first)
             stats = stats_request.result()
         backlog = self._queries.deliverable(backlog, stats)
-        own = self._of_subscription(stats.subscriptions)
+        own = of_subscription(stats.subscriptions, self._subscription, self._topic)
         unbatched = is_unbatched(internal, stats, backlog)
         no_hidden_acks = unbatched or (untouched and not own.raw["lastAckedTimestamp"])
         keeps_indexes = None  # unknown
@@ -294,7 +312,9 @@ class Skipper:
             found = Backlog.of(internal, self._subscription) if self._subscription in internal.cursors else None
             acked = 0
             if found is not None and ack_request is not None:
-                acked = self._of_subscription(ack_request.result().subscriptions).raw["lastAckedTimestamp"]
+                acked = of_subscription(ack_request.result().subscriptions, self._subscription, self._topic).raw[
+                    "lastAckedTimestamp"
+                ]
         if found is None or found.state != expected.state or acked > plan.situation.last_ack_ms:
             raise CursorMoved(
                 f"The cursor of {self._subscription!r} on {self._topic} moved during the planning: it was at "
@@ -303,19 +323,6 @@ class Skipper:
                 expected=expected.mark_delete,
                 found=None if found is None else found.mark_delete,
             )
-
-    def _of_subscription(self, found: Mapping[str, _Value]) -> _Value:
-        """Return the value of the subscription, which may have been deleted in the meantime."""
-        if self._subscription not in found:
-            raise AdminNotFound(
-                f"Subscription {self._subscription!r} not found on {self._topic}; existing subscriptions: "
-                f"{', '.join(map(repr, sorted(found))) or 'none'}. Nothing was moved.",
-                status=None,
-                reason="Subscription not found",
-                method=None,
-                path=self._topic,
-            )
-        return found[self._subscription]
 
     def _expire(self, plan: SkipPlan, target: Position) -> None:
         """Acknowledge every entry up to `target`; unlike a skip by a count, this is safe if the cursor moves."""
@@ -347,7 +354,12 @@ class Skipper:
                 raise self._unconfirmed(last, backlog.mark_delete, f"it did not move for {_CONFIRM_SECONDS:.0f} s")
 
     def _move(self, last: Position, backlog: Backlog, *, counting: bool) -> None:
-        if counting and not self._of_subscription(self._admin.stats(self._topic).subscriptions).consumers:
+        if (
+            counting
+            and not of_subscription(
+                self._admin.stats(self._topic).subscriptions, self._subscription, self._topic
+            ).consumers
+        ):
             self._admin.skip_entries(self._topic, self._subscription, backlog.entries(last))
         else:
             self._admin.expire_messages(self._topic, self._subscription, last, look_first=False)
@@ -424,6 +436,20 @@ class Skipper:
             redelivered_entries=redelivered,
             dry_run=dry_run,
         )
+
+
+def of_subscription(found: Mapping[str, _Value], subscription: str, topic: str) -> _Value:
+    """Return the value of a subscription, which may have been deleted in the meantime."""
+    if subscription not in found:
+        raise AdminNotFound(
+            f"Subscription {subscription!r} not found on {topic}; existing subscriptions: "
+            f"{', '.join(map(repr, sorted(found))) or 'none'}. Nothing was changed.",
+            status=None,
+            reason="Subscription not found",
+            method=None,
+            path=topic,
+        )
+    return found[subscription]
 
 
 def _describe(backlog: Backlog) -> str:

@@ -276,6 +276,7 @@ class AwaitedOpening(Awaited):
             "diagnose": lambda: client.diagnose(topic, limits=_FEW),
             "look": lambda: client.look(topic, limits=_FEW),
             "read": lambda: client.read(topic, 0),
+            "acknowledge by id": lambda: client.acknowledge(topic, "skipped", id_),
             "skip_messages": lambda: client.skip_messages(topic, "skipped", 3, dry_run=True),
             "close": client.close,
             "with client": lambda: _with(client),

@@ -147,6 +147,7 @@ def _opening() -> Iterator[Case]:
         "get_service_info",
         "resolve_message_id",
         "message_id_after",
+        "acknowledge",
         "skip_messages",
         "skip_messages really",
         "diagnose",
@@ -193,6 +194,7 @@ def _awaited() -> Iterator[Case]:
         *("create_producer", "subscribe", "create_reader", "create_table_view", "create_reader_group", "new_reader"),
         *("new_consumer", "get_topic_partitions", "resolve_message_id", "message_id_after", "skip_messages", "close"),
         *("diagnose", "look", "read"),
+        acknowledge="acknowledge by id",
         __aexit__="with client",
     )
 
@@ -225,7 +227,7 @@ _EXCLUDED: Final[dict[str, dict[str, str]]] = {
         ),
         "stop_processing": "only reports itself",
         **dict.fromkeys(("pause_message_listener", "resume_message_listener"), _LISTENS),
-        **dict.fromkeys(("get_last_message_ids", "has_reached_end_of_topic", "stats"), _ASKS),
+        **dict.fromkeys(("get_last_message_ids", "has_reached_end_of_topic", "message_id_by_index", "stats"), _ASKS),
         **dict.fromkeys(("__enter__", "__aenter__", "__aiter__"), _ENTERS),
     },
     "TopicsReader": {

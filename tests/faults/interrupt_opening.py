@@ -41,6 +41,9 @@ class Opening(Rig):
         if self.client.is_closed:
             self.client = self.world.client()
             self.open_sending()
+        if self.variant == "acknowledge":
+            self.feeder.send(1)
+            self.last = self.world.admin.last_message_id(self.topic)
 
     def _calls(self) -> dict[str, Callable[[], Any]]:
         client, topic, earliest = self.client, self.topic, official.InitialPosition.Earliest
@@ -80,6 +83,7 @@ class Opening(Rig):
             "message_id_after": lambda: client.message_id_after(topic, id_, 3),
             "diagnose": lambda: client.diagnose(topic, limits=_FEW),
             "look": lambda: client.look(topic, limits=_FEW),
+            "acknowledge": lambda: client.acknowledge(topic, "skipped", self.last),
             "skip_messages": lambda: client.skip_messages(topic, "skipped", 3, dry_run=True),
             "skip_messages really": lambda: client.skip_messages(topic, "skipped", 1),
         }

@@ -9,6 +9,7 @@ from pulsar_ext.errors import (
     AdminConflict,
     AdminNotFound,
     AdminPrecondition,
+    InvalidUse,
 )
 from pulsar_ext.ids.position import Position
 
@@ -83,6 +84,24 @@ def test_expire_by_position(admin, client, topic):
 
 
 @pytest.mark.core
+def test_expire_by_age(admin, client, topic):
+    """Entries above the age are acknowledged and younger ones are not."""
+    positions = send_entries(client, topic)
+    admin.expire_messages_older_than(topic, "s", 3600)
+    assert mark_delete(admin, topic) < positions[0]
+    published = admin.entry(topic, *positions[-1]).publish_time / 1000
+    time.sleep(max(0.0, published + 2 - time.time()))  # the age is the condition
+    client.create_producer(topic).send(b"young")
+    admin.expire_messages_older_than(topic, "s", 2)
+    deadline = time.monotonic() + 10
+    while mark_delete(admin, topic) != positions[-1]:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    with pytest.raises(InvalidUse, match="seconds must be an int from 1"):
+        admin.expire_messages_older_than(topic, "s", 0)
+
+
+@pytest.mark.core
 def test_subscriptions_are_created_and_deleted(admin, client, topic):
     """Subscriptions are created at each end and at a position; one with consumers is deleted only by force."""
     positions = send_entries(client, topic)
@@ -114,6 +133,7 @@ def test_peek_does_not_create_a_subscription(admin, client, topic):
         lambda: admin.reset_cursor(topic, "absent", "earliest"),
         lambda: admin.reset_cursor_to_time(topic, "absent", 1),
         lambda: admin.expire_messages(topic, "absent", positions[0]),
+        lambda: admin.expire_messages_older_than(topic, "absent", 1),
         lambda: admin.analyze_backlog(topic, "absent"),
     ):
         with pytest.raises(AdminNotFound, match="absent") as caught:

@@ -163,6 +163,25 @@ def test_namespace_policies_are_set_read_and_removed(admin, namespace):
 
 
 @pytest.mark.core
+def test_deduplication_of_a_topic(admin, namespace):
+    """Both policies are None until set, soon read back as set, and None after their removal."""
+    topic = f"{namespace}/topic"
+    admin.create_topic(topic)
+    for get, put, value in (
+        (admin.topic_deduplication, admin.set_topic_deduplication, True),
+        (admin.topic_deduplication, admin.set_topic_deduplication, False),
+        (admin.deduplication_snapshot_interval, admin.set_deduplication_snapshot_interval, 50),
+    ):
+        for each in (value, None):
+            put(topic, each)
+            assert eventually(lambda get=get, each=each: get(topic) is each or get(topic) == each)
+    admin.set_topic_deduplication(topic, value=True)
+    assert eventually(lambda: admin.stats(topic).deduplication_status == "Enabled")
+    with pytest.raises(InvalidUse, match="entries must be an int from 1"):
+        admin.set_deduplication_snapshot_interval(topic, 0)
+
+
+@pytest.mark.core
 def test_max_message_size_is_set_read_and_removed(admin, namespace):
     """The size is None until set, soon read back as set, and None after its removal; an invalid one sends nothing."""
     topic = f"{namespace}/topic"

@@ -59,9 +59,11 @@ def test_closed_client_uses_no_admin_api(given):
         end(client)
         for name, *arguments in (
             ("skip_messages", "topic", "subscription", 1),
+            ("acknowledge", "topic", "subscription", pulsar.MessageId(-1, 5, 7)),
             ("diagnose", "topic"),
             ("look", "topic"),
             ("message_id_after", "topic", pulsar.MessageId.earliest, 1),
+            ("message_id_by_index", "topic", 1),
             ("resolve_message_id", "topic", pulsar.MessageId(-1, 5, 7, -1)),
             ("create_reader_group", "topic", pulsar.MessageId.earliest, 2),
             ("stats",),

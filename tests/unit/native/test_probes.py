@@ -16,6 +16,7 @@ from pulsar_ext import _native as probes
 from pulsar_ext._native import (
     c_api,
     consumer_settings,
+    message_index,
     messages,
     replicated,
     schemas,
@@ -25,7 +26,7 @@ from pulsar_ext.cli import command_line
 from pulsar_ext.client.features import FEATURES, unavailable_features
 from pulsar_ext.errors import InvalidUse
 
-_LEVEL, _PROPERTIES, _LISTENER, _REPLICATED, _SLOTS, _AVRO = FEATURES
+_LEVEL, _PROPERTIES, _LISTENER, _REPLICATED, _INDEX, _SLOTS, _AVRO = FEATURES
 
 
 @pytest.fixture(autouse=True)
@@ -123,6 +124,7 @@ def _uses():
         _PROPERTIES: lambda: consumer_settings.set_subscription_properties(configuration, {"a": "b"}),
         _LISTENER: lambda: consumer_settings.set_event_listener(configuration, None),
         _REPLICATED: lambda: replicated.replicated_from(message),
+        _INDEX: lambda: message_index.index_of(message),
     }
 
 
@@ -149,7 +151,7 @@ def test_class_without_type_info_raises(monkeypatch):
     assert unavailable_features().keys() == _uses().keys()
 
 
-@pytest.mark.parametrize("feature", [_LEVEL, _PROPERTIES, _LISTENER, _REPLICATED])
+@pytest.mark.parametrize("feature", [_LEVEL, _PROPERTIES, _LISTENER, _REPLICATED, _INDEX])
 def test_wrongly_read_known_object_raises(monkeypatch, feature):
     """Features raise before any change if an object of known content is read incorrectly."""
     monkeypatch.setattr(consumer_settings, "_QUEUE", 1 << 32)
@@ -157,9 +159,10 @@ def test_wrongly_read_known_object_raises(monkeypatch, feature):
     monkeypatch.setattr(consumer_settings, "_WITNESS", {b"a": b"x\0y"})
     monkeypatch.setattr(consumer_settings, "_IS_SET", "_ZNK6pulsar21ConsumerConfiguration15isReadCompactedEv")
     monkeypatch.setattr(replicated, "_WITNESS", "\0")
+    monkeypatch.setattr(message_index, "_LENGTH", "8getIndex")
     with pytest.raises(InvalidUse, match="nothing was changed") as raised:
         _uses()[feature]()
-    assert feature is not _REPLICATED or "PulsarAdmin.entry(" in str(raised.value)
+    assert feature not in (_REPLICATED, _INDEX) or "PulsarAdmin.entry(" in str(raised.value)
     assert feature in unavailable_features()
 
 
