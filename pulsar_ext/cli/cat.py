@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict, is_dataclass
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -22,12 +23,13 @@ from rich.text import Text
 from pulsar_ext.errors import InvalidMessageId, InvalidUse
 from pulsar_ext.ids.message_id import MessageId
 from pulsar_ext.schema.auto_consume import AutoConsumeSchema
+from pulsar_ext.schema.auto_produce import number_of
 
 from .arguments import Flag, Reach
 from .ids import read_id
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from pulsar_ext.message import Message
     from pulsar_ext.reading import Place, Places
@@ -83,11 +85,7 @@ def cat(
     if follow and to is not None:
         raise InvalidUse("--follow has no end; omit --to")
     form = "json" if as_json else output or ("table" if sys.stdout.isatty() else "json")
-    properties = dict(_pair(text) for text in property_ or [])
-    try:
-        pattern = re.compile(where or "")
-    except re.error as error:
-        raise InvalidUse(f"--where {where!r} is not a regular expression: {error}") from None
+    properties, pattern = properties_of(property_), pattern_of(where)
     places: Places = None if from_ is None else parse_place(from_)
     with reach.connected() as (client, _):
         inclusive, printing = True, _FORMS[form]
@@ -133,11 +131,21 @@ def parse_place(text: str) -> Place:
         ) from None
 
 
-def _pair(text: str) -> tuple[str, str]:
-    name, separator, value = text.partition("=")
-    if not separator:
-        raise InvalidUse(f"--property must be NAME=VALUE, got {text!r}")
-    return name, value
+def properties_of(texts: Sequence[str] | None) -> dict[str, str]:
+    """Return the properties of texts NAME=VALUE."""
+    pairs = [text.partition("=") for text in texts or ()]
+    for name, separator, _ in pairs:
+        if not separator:
+            raise InvalidUse(f"--property must be NAME=VALUE, got {name!r}")
+    return {name: value for name, _, value in pairs}
+
+
+def pattern_of(where: str | None) -> re.Pattern[str]:
+    """Return the regular expression of `--where`; without one it matches all."""
+    try:
+        return re.compile(where or "")
+    except re.error as error:
+        raise InvalidUse(f"--where {where!r} is not a regular expression: {error}") from None
 
 
 def plain(value: Any) -> Any:
@@ -147,6 +155,8 @@ def plain(value: Any) -> Any:
             return value.decode()
         except UnicodeDecodeError:
             return {"base64": base64.b64encode(value).decode()}
+    if isinstance(value, Decimal):
+        return number_of(value)
     if isinstance(value, Mapping):
         return dict(value)
     if is_dataclass(value) and not isinstance(value, type):

@@ -1,0 +1,168 @@
+"""`pulsar-ext send`: lines or JSON from a file or the standard input, as messages."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import ExitStack
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import pulsar
+from cyclopts import App
+from pulsar.schema import BytesSchema
+from rich.console import Console
+from rich.progress import Progress, TextColumn
+
+from pulsar_ext.errors import AdminNotFound, InvalidUse
+from pulsar_ext.produce.outcome import BulkOutcome
+from pulsar_ext.schema.auto_produce import AutoProduceSchema, parse_value
+
+from .arguments import Flag, Json, Reach
+from .output import note, print_json, print_result
+
+if TYPE_CHECKING:
+    from io import BufferedReader
+
+    from pulsar_ext import Client
+    from pulsar_ext.admin import PulsarAdmin
+
+app = App(name="send", help="Send lines or JSON from a file or the standard input.")
+
+_LOCAL = Reach()
+_MEMBERS = frozenset(("value", "key", "properties", "event_time"))
+_IGNORED = frozenset(("id", "topic", "publish_time"))
+"""Members of a record of `cat` that the broker assigns."""
+
+
+class Outgoing(NamedTuple):
+    """A message to send."""
+
+    value: bytes | None
+    key: str | None = None
+    properties: dict[str, str] | None = None
+    event_time: int | None = None
+    """In milliseconds since the epoch."""
+
+
+@app.default
+def send(
+    topic: str,
+    file: Path | None = None,
+    /,
+    *,
+    input_format: Literal["lines", "json"] = "lines",
+    key: str | None = None,
+    producer_name: str | None = None,
+    chunked: Flag = False,
+    reach: Reach = _LOCAL,
+    as_json: Json = False,
+) -> None:
+    """Send each line of FILE, or of the standard input, to TOPIC.
+
+    A line is a value. With --input-format json it is an object with "value", "key", "properties" and "event_time", each
+    optional but the value, as `cat --format json` writes it. Values are encoded by the topic's schema, which is looked
+    up before the first message.
+
+    Args:
+        file: The file; by default the standard input.
+        input_format: Form of each line.
+        key: Key of all messages that have none.
+        producer_name: Name for sending effectively once: if the command is started again with the same input, messages
+            that the topic has are not stored again. The broker must deduplicate the topic.
+        chunked: Send messages above the broker's maximum size in chunks, and none in batches.
+    """
+    outcome, count, problem = BulkOutcome(), 0, ""
+    columns, console = (TextColumn("sent"), TextColumn("{task.completed:,}")), Console(stderr=True)
+    try:
+        with ExitStack() as stack:
+            lines = sys.stdin.buffer if file is None else stack.enter_context(_opened(file))
+            client, admin = stack.enter_context(reach.connected())
+            schema = _schema_of(client, admin, topic)
+            shown = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+            task = stack.enter_context(shown).add_task("", total=None)
+            producer = stack.enter_context(
+                client.create_producer(
+                    topic,
+                    producer_name,
+                    schema,
+                    block_if_queue_full=True,
+                    deduplication=producer_name is not None,
+                    chunking_enabled=chunked,
+                    batching_enabled=not chunked,
+                    batching_type=pulsar.BatchingType.KeyBased,
+                )
+            )
+            for number, line in enumerate(lines):
+                try:
+                    message = outgoing(line, schema, input_format)
+                except ValueError as error:
+                    problem = f"line {number + 1}: {error}"
+                    break
+                options: dict[str, Any] = {"sequence_id": number} if producer_name is not None else {}
+                producer.send_async(
+                    message.value,
+                    outcome.one,
+                    partition_key=message.key or key,
+                    properties=message.properties,
+                    event_timestamp=message.event_time,
+                    **options,
+                )
+                count += 1
+                shown.update(task, completed=outcome.done)
+                if outcome.failure is not None:
+                    break
+            producer.flush()
+            outcome.sent(count, wait=True)
+    finally:
+        sent = outcome.done - outcome.failed - outcome.duplicates
+        if problem or outcome.done < count or outcome.failed:
+            note(f"{sent:,} messages were sent")
+    if problem:
+        raise InvalidUse(f"{problem}. It was not sent, and neither were later ones.")
+    if as_json:
+        print_json({"sent": sent, "already_sent": outcome.duplicates})
+    else:
+        print_result(f"sent: {sent:,}; sent before: {outcome.duplicates:,}")
+
+
+def outgoing(line: bytes, schema: AutoProduceSchema, input_format: Literal["lines", "json"]) -> Outgoing:
+    """Return the message of a line (pure); raise `ValueError` if it is none."""
+    line = line.removesuffix(b"\n")
+    if input_format == "lines":
+        return Outgoing(schema.write_line(line))
+    record = parse_value(line.decode())
+    if not isinstance(record, dict) or "value" not in record:
+        raise InvalidUse('it is not an object with a "value"')
+    if unknown := record.keys() - _MEMBERS - _IGNORED:
+        raise InvalidUse(f"it has unknown members: {', '.join(sorted(unknown))}")
+    key, properties, event_time = record.get("key"), record.get("properties") or {}, record.get("event_time")
+    if not isinstance(key, str | None):
+        raise InvalidUse(f"its key must be text, got {key!r}")
+    if not isinstance(properties, dict) or not all(isinstance(one, str) for one in properties.values()):
+        raise InvalidUse(f"its properties must be an object of texts, got {properties!r}")
+    return Outgoing(schema.write(record["value"]), key, properties or None, _millis(event_time))
+
+
+def _millis(time: object) -> int | None:
+    if isinstance(time, str):
+        return round(datetime.fromisoformat(time).astimezone().timestamp() * 1000)
+    if time is None or (isinstance(time, int) and not isinstance(time, bool) and time >= 0):
+        return time or None
+    raise InvalidUse(f"its event_time must be a time (2026-11-30T10:00) or milliseconds since the epoch, got {time!r}")
+
+
+def _opened(file: Path) -> BufferedReader:
+    try:
+        return file.open("rb")
+    except OSError as error:
+        raise InvalidUse(f"{file} cannot be read: {error}") from None
+
+
+def _schema_of(client: Client, admin: PulsarAdmin, topic: str) -> AutoProduceSchema:
+    """Return the latest schema of a topic, or that of bytes if it has none."""
+    try:
+        version = admin.schema(topic).version
+    except AdminNotFound:
+        return AutoProduceSchema(BytesSchema().schema_info(), "no schema")
+    return AutoProduceSchema(client.context.schema_info(topic, version), f"the schema of {topic}")
