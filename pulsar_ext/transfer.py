@@ -301,11 +301,14 @@ class Transfer:
         """
         admin = self.client.context.admin_api()
         partitions, summary = _partitions(admin, self.source), self.summary
-        targets = [] if self.to is None else _partitions(self.target_client.context.admin_api(), self.to)
+        targets: list[str] = []
+        if self.to is not None:
+            self.check_target(self.to)
+            targets = _partitions(self.target_client.context.admin_api(), self.to)
         with ExitStack() as stack:
             parts = []
             for index, topic in enumerate(partitions):
-                to = targets[index] if 1 < len(targets) == len(partitions) else self.to
+                to = targets[index] if not self.is_letter and 1 < len(targets) == len(partitions) else self.to
                 part = _Part(self, topic, to)
                 parts.append(part)
                 if not dry_run:
@@ -319,6 +322,16 @@ class Transfer:
                 part.check()
             for part in parts:
                 part.move(lambda: on_progress(summary.sent + summary.already_sent, sum(summary.targets.values())))
+
+    def check_target(self, target: str) -> None:
+        """Raise `InvalidUse` if a target is the source; topics of one name in two clusters differ by their creation."""
+        if (name := TopicName.parse(self.source).parent) != TopicName.parse(target).parent:
+            return
+        here, there = (one.context.admin_api() for one in (self.client, self.target_client))
+        first = _partitions(here, str(name))[0]
+        made, other = (one.internal_stats(first).raw.get("lastLedgerCreatedTimestamp") for one in (here, there))
+        if made == other:
+            raise InvalidUse(f"{target} is the source of the transfer. Nothing was sent; choose another target.")
 
     @property
     def marker(self) -> str:
@@ -413,10 +426,9 @@ class _Part:
         transfer, target = self._transfer, item.target
         transfer.summary.targets[target] = transfer.summary.targets.get(target, 0) + 1
         if target not in self._targets:
-            source, name = TopicName.parse(self._topic), TopicName.parse(target)
-            if name.parent == source.parent and not transfer.cluster:
-                raise InvalidUse(f"{target} is the source of the transfer. Nothing was sent; choose another target.")
-            origin = f"{transfer.cluster}|{source}" if transfer.cluster else str(source)
+            transfer.check_target(target)
+            source = str(TopicName.parse(self._topic))
+            origin = f"{transfer.cluster}|{source}" if transfer.cluster else source
             digest = hashlib.sha256(f"{origin} {transfer.subscription}".encode()).hexdigest()
             self._targets[target] = _Target(transfer.target_client, target, transfer.marker + digest[:16], origin)
             self._forms[target] = []

@@ -192,7 +192,7 @@ def test_invalid_transfers_change_nothing(client, admin, broker, topic, dlq):
     assert "not found" in failure(broker, "redrive", f"{topic}-none").lower()
     assert "not found" in failure(broker, "redrive", dlq, "--to", f"{topic}-none").lower()
     assert "is the source" in failure(broker, "redrive", dlq, "--to", dlq)
-    assert "is the source" in failure(broker, "copy", other, other) or not stored(client, other)
+    assert "is the source" in failure(broker, "copy", other, other)
     client.create_producer(other, schema=Old).send(Old("a", "b"))
     typed = f"{topic}-typed"
     client.create_producer(typed, schema=make_dataclass("Other", [("x", int)])).close()
