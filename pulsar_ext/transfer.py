@@ -9,7 +9,7 @@ A transfer may be killed at any time and started again. Three things make it exa
 - **The origin**, a property of each copy. When a transfer starts, it reads the copies after the marker, and only
   acknowledges their originals.
 
-Before that reading, no copy of a killed process may be on its way: all producers of a transfer have the same name, so
+Before that reading, no copy of a killed process may be in flight: all producers of a transfer have the same name, so
 the broker opens one only after it has dropped the connection of another process, and then the adds in flight are
 awaited. A schema, and the size from which messages are sent in chunks, belong to a producer. So there is one after the
 other, and each is flushed before the next one.

@@ -6,7 +6,7 @@ import sys
 from contextlib import ExitStack
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import pulsar
 from cyclopts import App
@@ -22,6 +22,7 @@ from .arguments import Flag, Json, Reach
 from .output import note, print_json, print_result
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
     from io import BufferedReader
 
     from pulsar_ext import Client
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 app = App(name="send", help="Send lines or JSON from a file or the standard input.")
 
 _LOCAL = Reach()
+InputFormat = Literal["lines", "json"]
 _MEMBERS = frozenset(("value", "key", "properties", "event_time"))
 _IGNORED = frozenset(("id", "topic", "publish_time"))
 """Members of a record of `cat` that the broker assigns."""
@@ -51,8 +53,8 @@ def send(
     file: Path | None = None,
     /,
     *,
-    input_format: Literal["lines", "json"] = "lines",
-    key: str | None = None,
+    input_format: InputFormat = "lines",
+    partition_key: str | None = None,
     producer_name: str | None = None,
     chunked: Flag = False,
     reach: Reach = _LOCAL,
@@ -67,20 +69,18 @@ def send(
     Args:
         file: The file; by default the standard input.
         input_format: Form of each line.
-        key: Key of all messages that have none.
+        partition_key: Key of all messages that have none.
         producer_name: Name for sending effectively once: if the command is started again with the same input, messages
             that the topic has are not stored again. The broker must deduplicate the topic.
         chunked: Send messages above the broker's maximum size in chunks, and none in batches.
     """
-    outcome, count, problem = BulkOutcome(), 0, ""
-    columns, console = (TextColumn("sent"), TextColumn("{task.completed:,}")), Console(stderr=True)
+    outcome, console = BulkOutcome(), Console(stderr=True)
+    shown = Progress("sent", TextColumn("{task.completed:,}"), console=console, disable=not console.is_terminal)
     try:
         with ExitStack() as stack:
             lines = sys.stdin.buffer if file is None else stack.enter_context(_opened(file))
             client, admin = stack.enter_context(reach.connected())
             schema = _schema_of(client, admin, topic)
-            shown = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
-            task = stack.enter_context(shown).add_task("", total=None)
             producer = stack.enter_context(
                 client.create_producer(
                     topic,
@@ -93,41 +93,46 @@ def send(
                     batching_type=pulsar.BatchingType.KeyBased,
                 )
             )
-            for number, line in enumerate(lines):
-                try:
-                    message = outgoing(line, schema, input_format)
-                except ValueError as error:
-                    problem = f"line {number + 1}: {error}"
-                    break
-                options: dict[str, Any] = {"sequence_id": number} if producer_name is not None else {}
+            task = stack.enter_context(shown).add_task("")
+            for number, message in _messages(lines, schema, input_format):
                 producer.send_async(
                     message.value,
                     outcome.one,
-                    partition_key=message.key or key,
+                    partition_key=message.key or partition_key,
                     properties=message.properties,
                     event_timestamp=message.event_time,
-                    **options,
+                    sequence_id=number if producer_name else None,
                 )
-                count += 1
                 shown.update(task, completed=outcome.done)
-                if outcome.failure is not None:
-                    break
+                outcome.raise_failure()
             producer.flush()
-            outcome.sent(count, wait=True)
-    finally:
-        sent = outcome.done - outcome.failed - outcome.duplicates
-        if problem or outcome.done < count or outcome.failed:
-            note(f"{sent:,} messages were sent")
-    if problem:
-        raise InvalidUse(f"{problem}. It was not sent, and neither were later ones.")
+            outcome.raise_failure()
+    except BaseException:
+        note(f"{_sent(outcome):,} messages were sent, and none after them")
+        raise
     if as_json:
-        print_json({"sent": sent, "already_sent": outcome.duplicates})
+        print_json({"sent": _sent(outcome), "already_sent": outcome.duplicates})
     else:
-        print_result(f"sent: {sent:,}; sent before: {outcome.duplicates:,}")
+        print_result(f"sent: {_sent(outcome):,}; sent before: {outcome.duplicates:,}")
 
 
-def outgoing(line: bytes, schema: AutoProduceSchema, input_format: Literal["lines", "json"]) -> Outgoing:
-    """Return the message of a line (pure); raise `ValueError` if it is none."""
+def _sent(outcome: BulkOutcome) -> int:
+    return outcome.done - outcome.failed - outcome.duplicates
+
+
+def _messages(
+    lines: Iterable[bytes], schema: AutoProduceSchema, input_format: InputFormat
+) -> Iterator[tuple[int, Outgoing]]:
+    """Yield the number and the message of each line; raise `InvalidUse` at an invalid one."""
+    for number, line in enumerate(lines):
+        try:
+            yield number, outgoing(line, schema, input_format)
+        except ValueError as error:
+            raise InvalidUse(f"line {number + 1}: {error}. It was not sent, and neither were later ones.") from None
+
+
+def outgoing(line: bytes, schema: AutoProduceSchema, input_format: InputFormat) -> Outgoing:
+    """Return the message of a line (pure); raise `ValueError` if it is invalid."""
     line = line.removesuffix(b"\n")
     if input_format == "lines":
         return Outgoing(schema.write_line(line))

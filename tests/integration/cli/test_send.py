@@ -50,7 +50,7 @@ def values(client, topic):
 @pytest.mark.core
 def test_lines_are_values(client, topic, send):
     """Each line is a message, with the given key."""
-    assert send(topic, "a\nb\n\nc", "--key", "k")[:2] == (0, {"sent": 4, "already_sent": 0})
+    assert send(topic, "a\nb\n\nc", "--partition-key", "k")[:2] == (0, {"sent": 4, "already_sent": 0})
     with client.read(topic) as reading:
         assert [(message.data(), message.partition_key()) for message in reading] == [
             (value, "k") for value in (b"a", b"b", b"", b"c")

@@ -113,7 +113,7 @@ class Ambiguous:
 
 
 def test_ambiguous_schema_is_rejected():
-    """A schema whose values JSON does not tell apart raises before anything is sent."""
+    """A schema whose values look alike in JSON raises before anything is sent."""
     with pytest.raises(SchemaMismatch, match="look alike in JSON"):
         produce(AvroSchema(Ambiguous))
 
