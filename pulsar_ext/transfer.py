@@ -41,6 +41,8 @@ from .ids.message_id import MessageId
 from .ids.position import Position
 from .ids.topic_name import TopicName
 from .message import Message
+from .produce.outcome import BulkOutcome
+from .reading import Key
 from .redelivery.letters import LETTER_PROPERTIES, REAL_TOPIC, LetterSchema, LetterSchemas
 from .schema.auto_consume import AutoConsumeSchema
 
@@ -62,6 +64,8 @@ _BUSY_SECONDS: Final = 10.0
 """Time in which a broker drops the connection of a killed process."""
 _WRITES_SECONDS: Final = 20.0
 _POLL_SECONDS: Final = 0.05
+_CONNECTION_POLL_SECONDS: Final = 0.001
+"""Much less than the 0.1 s after which the C++ client reconnects."""
 T = TypeVar("T")
 
 
@@ -172,6 +176,7 @@ class _Target:
         self._partitions = _partitions(self._admin, topic)
         self._form: Form | None = None
         self._producer: Producer[bytes] | None = None
+        self._deduplicates = False
         self._added: dict[str, str] = {}
 
     def begin(self, form: Form) -> set[str]:
@@ -199,9 +204,8 @@ class _Target:
         self.close()
         schema = form.schema
         self._added = dict(schema.register(self._client.context, str(TopicName.parse(self._topic).parent)))
-        deduplicates = {self._admin.stats(topic).deduplication_status for topic in self._partitions}.isdisjoint(
-            ("Disabled", "")
-        )
+        states = {self._admin.stats(topic).deduplication_status for topic in self._partitions}
+        self._deduplicates = states.isdisjoint(("Disabled", ""))
         opening = partial(
             self._client.create_producer,
             self._topic,
@@ -210,25 +214,48 @@ class _Target:
             chunking_enabled=form.is_large,
             batching_enabled=not form.is_large,
             batching_type=pulsar.BatchingType.KeyBased,
-            deduplication=Recall("", 0, is_new=True) if deduplicates else False,
+            batching_max_publish_delay_ms=1,
+            max_pending_messages=0,
+            deduplication=Recall("", 0, is_new=True) if self._deduplicates else False,
         )
         self._producer, self._form = _patiently(opening, self._topic), form
 
     def send(self, form: Form, items: list[Item], *, is_letter: bool) -> None:
-        """Send copies, and return when all of them are persisted."""
+        """Send copies, and return when all of them are persisted.
+
+        After a lost connection the C++ client would resend copies that may be persisted. If the broker does not
+        deduplicate them, the producer is closed before, and the missing copies are sent as by another process.
+        """
+        while not self._try(form, items, is_letter=is_letter):
+            copied = self.begin(form)
+            items = [item for item in items if item.id not in copied]
+
+    def _try(self, form: Form, items: list[Item], *, is_letter: bool) -> bool:
+        """Send copies; return False if the connection was lost before all of them were persisted."""
         self.open(form)
-        inners, key_type = [item.message.inner for item in items], form.key_type
-        assert self._producer is not None  # noqa: S101  # opened above
-        self._producer.send_many(
-            [None if inner.has_null_value() else inner.data() for inner in inners],  # type: ignore[misc]  # null values
-            partition_keys=[key_type(inner.partition_key()) or None for inner in inners],
-            ordering_keys=[inner.ordering_key() or None for inner in inners],
-            properties=[
-                copied_properties(item.message.properties(), self._prefix + item.id, is_letter=is_letter) | self._added
-                for item in items
-            ],
-            event_timestamps=[inner.event_timestamp() or None for inner in inners],
-        )
+        producer, outcome, key_type = self._producer, BulkOutcome(), form.key_type
+        assert producer is not None  # noqa: S101  # opened above
+        unsent = iter(items)
+        while outcome.done < len(items):
+            if not (self._deduplicates or producer.is_connected()):
+                self.close()
+                return False
+            item = next(unsent, None)
+            if item is None:
+                threads.sleep(_CONNECTION_POLL_SECONDS)
+                continue
+            inner = item.message.inner
+            properties = copied_properties(inner.properties(), self._prefix + item.id, is_letter=is_letter)
+            producer.send_async(
+                None if inner.has_null_value() else inner.data(),  # type: ignore[arg-type]  # without a value
+                outcome.one,
+                properties | self._added,
+                key_type(inner.partition_key()) or None,
+                ordering_key=inner.ordering_key() or None,
+                event_timestamp=inner.event_timestamp() or None,
+            )
+        outcome.raise_failure()
+        return True
 
     def close(self) -> None:
         """Close the producer."""
@@ -400,11 +427,14 @@ class _Part:
 
     def _messages(self) -> Iterator[tuple[Message[object], bool]]:
         """Yield the unacknowledged messages up to a fixed end, each with whether it is wanted."""
-        transfer, cursor = self._transfer, self._cursor
+        transfer, cursor, last = self._transfer, self._cursor, Key(-1, -1, -1)
         with _read(transfer.client, {self._topic: cursor}, self._end) as reading:
             self._end = self._end or reading.stored
             for message in reading:
                 message_id = message.message_id()
+                if (key := Key.of(message_id)) <= last:
+                    continue  # after a lost connection, the reader repeats a message
+                last = key
                 if cursor is None or not cursor.acknowledges(Position(message_id.ledger_id(), message_id.entry_id())):
                     yield message, transfer.wanted is None or transfer.wanted(message)
 
@@ -456,7 +486,7 @@ class _Part:
             summary.already_sent += len(window) - count
             consumer.acknowledge_many([item.message for item in window])
             on_progress()
-        consumer.flush_acks(confirm=True)
+        consumer.flush_acks(confirm=True, timeout_ms=60_000)
         for target in self._targets.values():
             target.end()
 

@@ -105,8 +105,9 @@ def test_letters_return_as_they_were(client, admin, broker, topic):
     assert run(broker, "redrive", f"{topic}-DLQ")["found"] == 0
 
 
-def start(broker, *arguments):
-    command = [sys.executable, "-c", "from pulsar_ext.cli import main; main()", *arguments, *urls(broker)]
+def start(broker, *arguments, url=None):
+    addresses = ("--url", url or broker.service_url, "--admin-url", broker.admin_url)
+    command = [sys.executable, "-c", "from pulsar_ext.cli import main; main()", *arguments, *addresses]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -157,6 +158,20 @@ def test_ctrl_c_ends_clean(client, admin, broker, topic, dlq):
     del output
     run(broker, "redrive", dlq)
     assert sorted(index_of(message) for message in stored(client, topic)) == [*range(20_000)]
+
+
+def test_cut_connections_store_no_copy_twice(client, admin, broker, topic, dlq, pulsar_fault_proxy):
+    """Without deduplication by the broker, a redrive whose connections are cut stores each letter once, by itself."""
+    count, cuts, proxy = 20_000, 0, pulsar_fault_proxy(broker)
+    send_letters(client, topic, dlq, count)
+    with start(broker, "redrive", dlq, url=proxy.service_url) as process:
+        while process.poll() is None:
+            if admin.internal_stats(topic).number_of_entries > cuts and cuts < 5:
+                cuts += bool(proxy.cut())
+            time.sleep(0.02)
+        assert (process.returncode, process.stderr.read()) == (0, "")
+    assert cuts
+    assert sorted(index_of(message) for message in stored(client, topic)) == [*range(count)]
 
 
 def test_where_leaves_other_letters(client, admin, broker, topic, dlq):
@@ -217,6 +232,10 @@ def test_copy_continues(client, admin, broker, topic):
         producer.send_many([payload(index, 20) for index in range(100, 120)])
     assert run(broker, "copy", topic, target, "--where", "^11")["sent"] == 10
     assert run(broker, "copy", topic, target)["found"] == 0
+    there = ("--to-url", broker.service_url, "--to-admin-url", broker.admin_url)
+    admin.create_topic(f"{topic}-there")
+    assert run(broker, "copy", topic, f"{topic}-there", *there)["sent"] == 120
+    assert "is the source" in failure(broker, "copy", topic, topic, *there)
     assert sorted(index_of(message) for message in stored(client, target)) == [*range(100), *range(110, 120)]
 
 
