@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
@@ -198,7 +198,7 @@ class _Target:
             return {origin.removeprefix(prefix) for origin in origins if origin.startswith(prefix)}
 
     def open(self, form: Form) -> None:
-        """Open the producer of a form, after closing that of another form."""
+        """Open the producer of a form, after closing that of another one."""
         if form == self._form:
             return
         self.close()
@@ -376,6 +376,7 @@ class _Part:
         self._targets: dict[str, _Target] = {}
         self._forms: dict[str, list[Form]] = {}
         """The forms of the messages for each target, in order."""
+        self._names = cache(lambda topic: str(TopicName.parse(topic)))
         self._end: Mapping[str, MessageId] | None = None
         self._cursor: CursorInfo | None = None
         self._consumer: Consumer | None = None
@@ -441,7 +442,7 @@ class _Part:
     def _item(self, message: Message[object]) -> Item:
         inner, text = message.inner, message.message_id().to_text()
         target = self._to or inner.properties().get(REAL_TOPIC)
-        if target is None:
+        if not target:
             raise InvalidUse(
                 f"The message {text} of {self._topic} has no property {REAL_TOPIC}, so it is unknown where it came "
                 "from. Nothing was sent; name the target with --to, or exclude the message."
@@ -449,7 +450,7 @@ class _Part:
         schema, size = self._schemas.of(inner), inner.length()
         has_base64_key = schema.has_separate_key and bytes_of_base64(inner.partition_key()) is not None
         form = Form(schema, Base64Key if has_base64_key else str, size >= self._large)
-        return Item(message, text, target, form, size)
+        return Item(message, text, self._names(target), form, size)
 
     def _add(self, item: Item) -> None:
         """Count an item, and note its form; check that its target exists if it is new."""
@@ -459,7 +460,8 @@ class _Part:
             transfer.check_target(target)
             source = str(TopicName.parse(self._topic))
             origin = f"{transfer.cluster}|{source}" if transfer.cluster else source
-            digest = hashlib.sha256(f"{origin} {transfer.subscription}".encode()).hexdigest()
+            # With the target, because letters of a partition and of its partitioned topic have one each.
+            digest = hashlib.sha256(f"{origin} {transfer.subscription} {target}".encode()).hexdigest()
             self._targets[target] = _Target(transfer.target_client, target, transfer.marker + digest[:16], origin)
             self._forms[target] = []
         if item.form not in self._forms[target]:

@@ -138,7 +138,7 @@ def outgoing(line: bytes, schema: AutoProduceSchema, input_format: InputFormat) 
         return Outgoing(schema.write_line(line))
     record = parse_value(line.decode())
     if not isinstance(record, dict) or "value" not in record:
-        raise InvalidUse('it is not an object with a "value"')
+        raise InvalidUse(f'it must be an object with a "value", got {line[:60]!r}')
     if unknown := record.keys() - _MEMBERS - _IGNORED:
         raise InvalidUse(f"it has unknown members: {', '.join(sorted(unknown))}")
     key, properties, event_time = record.get("key"), record.get("properties") or {}, record.get("event_time")

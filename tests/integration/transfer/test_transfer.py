@@ -189,6 +189,20 @@ def test_where_leaves_other_letters(client, admin, broker, topic, dlq):
     assert [int(message.data()) for message in stored(client, topic)] == [0, 2, 4, 1, 3, 5, 6, 7, 8, 9]
 
 
+def test_letters_return_to_their_partition(client, admin, broker, topic):
+    """Letters of a partition return to it, and those of its partitioned topic, in any spelling, to any partition."""
+    admin.create_partitioned_topic(topic, 2)
+    dlq, part = f"{topic}-DLQ", f"{topic}-partition-1"
+    origins = [topic, part, topic.removeprefix("persistent://"), part] * 5
+    with client.create_producer(dlq) as producer:
+        for index, origin in enumerate(origins):
+            producer.send(b"%d" % index, properties={"REAL_TOPIC": origin})
+    assert run(broker, "redrive", dlq)["targets"] == {topic: 10, part: 10}
+    assert {*range(1, 20, 2)} <= {int(message.data()) for message in stored(client, part)}
+    assert sorted(int(message.data()) for message in stored(client, topic)) == [*range(20)]
+    assert not admin.subscriptions(topic)
+
+
 def test_partly_excluded_batch_raises(client, broker, topic, dlq):
     """A batch of which some messages are excluded cannot be acknowledged, so nothing is sent."""
     send_letters(client, topic, dlq, 10)

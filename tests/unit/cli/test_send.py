@@ -34,8 +34,8 @@ def test_line_is_a_message():
     ("line", "error"),
     [
         (b"text", "Expecting value"),
-        (b"[]", 'not an object with a "value"'),
-        (b'{"key": "k"}', 'not an object with a "value"'),
+        (b"[]", 'must be an object with a "value"'),
+        (b'{"key": "k"}', 'must be an object with a "value"'),
         (b'{"value": "a", "Key": "k"}', "unknown members: Key"),
         (b'{"value": "a", "key": 5}', "key must be text, got 5"),
         (b'{"value": "a", "properties": {"a": 1}}', "properties must be"),
