@@ -28,6 +28,7 @@ VARIABLES = {
     "PULSAR_EXT_TRUST_CERTS": "`--trust-certs` of commands: file of the authority that signs the broker's certificate",
     "PULSAR_EXT_CERTIFICATE": "`--certificate` of commands: the file of a client certificate",
     "PULSAR_EXT_KEY": "`--key` of commands: the file of its key",
+    "PULSAR_EXT_TO_TOKEN": "a token for the cluster of the target of `pulsar-ext copy`",
     "PULSAR_EXT_NATIVE": "`0` disables the native core; `1` makes its absence an `ImportError`",
     "PULSAR_EXT_BACKEND": "the back end of test brokers: `auto`, `docker` or `process`",
     "PULSAR_EXT_PROFILE": "the profile of the fixture `pulsar_broker`",

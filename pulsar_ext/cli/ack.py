@@ -9,18 +9,15 @@ from cyclopts import App
 from pulsar_ext.errors import InvalidUse
 from pulsar_ext.ids.text import counted
 
-from .arguments import Flag, Json, Reach
-from .ids import read_id
-from .output import print_json, print_result
+from .arguments import LOCAL, Flag, Json, Reach, read_id
+from .output import print_result
 
 app = App(name="ack", help="Acknowledge messages of a subscription by their ids.")
-
-_LOCAL = Reach()
 
 
 @app.default
 def ack(
-    topic: str, subscription: str, /, *forms: str, dry_run: Flag = False, as_json: Json = False, reach: Reach = _LOCAL
+    topic: str, subscription: str, /, *forms: str, dry_run: Flag = False, as_json: Json = False, reach: Reach = LOCAL
 ) -> int:
     """Acknowledge messages of SUBSCRIPTION, whichever consumer has them, or none; all of them, or none after an error.
 
@@ -36,7 +33,7 @@ def ack(
     with reach.connected() as (client, _):
         result = client.acknowledge(topic, subscription, message_ids, dry_run=dry_run)
     if as_json:
-        print_json(asdict(result))
+        print_result(asdict(result))
     else:
         done = "would acknowledge" if dry_run else "acknowledged"
         before = f"; acknowledged before: {result.already_acknowledged}" if result.already_acknowledged else ""

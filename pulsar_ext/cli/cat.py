@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict, is_dataclass
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -22,6 +23,7 @@ from rich.text import Text
 from pulsar_ext.errors import InvalidMessageId, InvalidUse
 from pulsar_ext.ids.message_id import MessageId
 from pulsar_ext.schema.auto_consume import AutoConsumeSchema
+from pulsar_ext.schema.auto_produce import number_of
 
 from .arguments import LOCAL, Flag, Reach, read_id, read_pairs
 
@@ -79,11 +81,7 @@ def cat(
     if follow and to is not None:
         raise InvalidUse("--follow has no end; omit --to")
     form = "json" if as_json else output or ("table" if sys.stdout.isatty() else "json")
-    properties = read_pairs("--property", property_ or ())
-    try:
-        pattern = re.compile(where or "")
-    except re.error as error:
-        raise InvalidUse(f"--where {where!r} is not a regular expression: {error}") from None
+    properties, pattern = read_pairs("--property", property_ or ()), pattern_of(where)
     places: Places = None if from_ is None else parse_place(from_)
     with reach.connected() as (client, _):
         inclusive = True
@@ -136,6 +134,14 @@ def parse_place(text: str) -> Place:
         ) from None
 
 
+def pattern_of(where: str | None) -> re.Pattern[str]:
+    """Return the regular expression of `--where`; without one it matches all."""
+    try:
+        return re.compile(where or "")
+    except re.error as error:
+        raise InvalidUse(f"--where {where!r} is not a regular expression: {error}") from None
+
+
 def plain(value: object) -> object:
     """Return what JSON writes for a value that it does not have."""
     if isinstance(value, bytes | bytearray):
@@ -143,6 +149,8 @@ def plain(value: object) -> object:
             return value.decode()
         except UnicodeDecodeError:
             return {"base64": base64.b64encode(value).decode()}
+    if isinstance(value, Decimal):
+        return number_of(value)
     if isinstance(value, Mapping):
         return dict(value)
     if is_dataclass(value) and not isinstance(value, type):

@@ -46,6 +46,12 @@ MAX_RECONSUME_TIMES: Final = 16
 REAL_TOPIC: Final = "REAL_TOPIC"
 """Property of a letter: the topic to which its message was sent first."""
 _TIMES: Final = "RECONSUMETIMES"
+_DELAY: Final = "DELAY_TIME"
+_ORIGIN_IDS: Final = ("ORIGIN_MESSAGE_ID", "ORIGIN_MESSAGE_IDY_TIME")
+"""The second one is the name that older clients read."""
+_SUBSCRIPTION: Final = "REAL_SUBSCRIPTION"
+LETTER_PROPERTIES: Final = frozenset((REAL_TOPIC, _TIMES, _DELAY, *_ORIGIN_IDS, _SUBSCRIPTION, LETTER_VERSION))
+"""Properties that a letter has besides its message's own."""
 _MAX_DELAY_MS: Final = timedelta.max // timedelta(milliseconds=1)
 """Maximum of a delay: 2.7 million years."""
 
@@ -57,13 +63,8 @@ def dead_letter_topic(topic: str, subscription: str) -> str:
 
 def origin_properties(properties: Mapping[str, str], topic: str, message_id: str, subscription: str) -> dict[str, str]:
     """Return a letter's properties: the message's own, and its origin."""
-    origin = {
-        REAL_TOPIC: topic,
-        "ORIGIN_MESSAGE_IDY_TIME": message_id,  # the name that older clients read
-        "ORIGIN_MESSAGE_ID": message_id,
-        "REAL_SUBSCRIPTION": subscription,
-    }
-    return origin | dict(properties)
+    ids = dict.fromkeys(_ORIGIN_IDS, message_id)
+    return {REAL_TOPIC: topic, **ids, _SUBSCRIPTION: subscription, **properties}
 
 
 def _properties_of(inner: InnerMessage, topic: str, subscription: str) -> dict[str, str]:
@@ -73,7 +74,7 @@ def _properties_of(inner: InnerMessage, topic: str, subscription: str) -> dict[s
 def count_retry(properties: Mapping[str, str], delay_ms: int) -> tuple[dict[str, str], int]:
     """Count another retry of a message."""
     times = reconsume_times(properties) + 1
-    return {**properties, _TIMES: str(times), "DELAY_TIME": str(delay_ms)}, times
+    return {**properties, _TIMES: str(times), _DELAY: str(delay_ms)}, times
 
 
 def reconsume_times(properties: Mapping[str, str]) -> int:

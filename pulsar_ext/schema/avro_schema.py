@@ -21,7 +21,8 @@ from .shapes import Convert, Definition, InvalidValue, Record, Shape, Writer
 from .typed import OfficialAvro, T, TypedSchema
 
 
-def _fastavro() -> ModuleType:
+def fastavro() -> ModuleType:
+    """Return the package that reads and writes Avro; raise `MissingExtra` without it."""
     with MissingExtra.named("schemas", "Avro"):
         import fastavro  # noqa: PLC0415  # needed for Avro only
     return fastavro
@@ -29,8 +30,8 @@ def _fastavro() -> ModuleType:
 
 def avro_reader(definition: Definition, shape: Shape) -> Convert:
     """Return a function that reads Avro bytes of a definition as values of a shape."""
-    read_avro, written = _fastavro().schemaless_reader, shape_of_definition(definition)
-    plain = _fastavro().parse_schema(definition_of(written, Form.READ))
+    read_avro, written = fastavro().schemaless_reader, shape_of_definition(definition)
+    plain = fastavro().parse_schema(definition_of(written, Form.READ))
     convert, differences = reading_of(written, shape)
 
     def read(data: bytes) -> object:
@@ -83,8 +84,8 @@ class AvroSchema(TypedSchema[T], OfficialAvro):
             return
         self._shape = shape_of_model(record_cls)
         self._definition = definition_of(self._shape)
-        self._plain = _fastavro().parse_schema(definition_of(self._shape, Form.PLAIN))
-        self._write, self._write_avro = Writer().of(self._shape), _fastavro().schemaless_writer
+        self._plain = fastavro().parse_schema(definition_of(self._shape, Form.PLAIN))
+        self._write, self._write_avro = Writer().of(self._shape), fastavro().schemaless_writer
         self._read_own = self.reader_of(self._definition)
         begin_schema(self, record_cls, SchemaType.AVRO, self._definition)
 

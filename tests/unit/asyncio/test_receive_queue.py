@@ -266,7 +266,7 @@ def test_blocking_receiver_answers_in_order():
 
 @pytest.mark.parametrize("transition", [Transition.REDELIVERY, Transition.UNSUBSCRIPTION])
 def test_message_redelivered_during_a_redelivery_is_kept(transition):
-    """What had arrived before a redelivery is dropped by it; what arrives during the call is a redelivered message."""
+    """A redelivery drops the messages that had arrived before it, and keeps those that arrive during the call."""
 
     async def drive():
         source = Source()

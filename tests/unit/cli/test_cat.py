@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 
 import pytest
 
@@ -52,6 +53,14 @@ def test_other_text_is_no_place(text):
 
 def test_values_are_written_as_json():
     """Bytes are text or base64, records are objects, and other values are text."""
-    values = [b"text", b"\xff", GenericRecord({"a": b"b"}, "AVRO", "{}", 0), Order(3), date(2026, 1, 2), {1}]
+    values = [
+        b"text",
+        b"\xff",
+        GenericRecord({"a": b"b"}, "AVRO", "{}", 0),
+        Order(3),
+        date(2026, 1, 2),
+        {1},
+        Decimal("1.5"),
+    ]
     written = json.loads(json.dumps(values, default=plain))
-    assert written == ["text", {"base64": "/w=="}, {"a": "b"}, {"number": 3}, "2026-01-02", "{1}"]
+    assert written == ["text", {"base64": "/w=="}, {"a": "b"}, {"number": 3}, "2026-01-02", "{1}", 1.5]
