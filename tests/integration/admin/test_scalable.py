@@ -32,6 +32,7 @@ def test_scalable_topics_are_listed_with_their_backlogs(admin, broker, namespace
     assert [one for one in diagnosis.notes if topic in one and "3 active segments" in one and "s 0" in one]
 
 
+@pytest.mark.core
 def test_other_names_have_no_scalable_statistics(admin, namespace):
     """A namespace without scalable topics lists none, on any version; names of other kinds raise."""
     assert admin.scalable_topics(namespace) == ()
