@@ -383,6 +383,8 @@ class Consumer(Receiving[InnerConsumer, T], ConsumerHandle):
     def pause_message_listener(self) -> None:
         """Pause the listener until `resume_message_listener()`, across seeks and redeliveries.
 
+        It may still be called with messages that arrive while a seek replaces the native consumer.
+
         Raises:
             pulsar.InvalidConfiguration: the consumer has no listener.
             pulsar.AlreadyClosed: the consumer is closed.

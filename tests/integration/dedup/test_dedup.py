@@ -320,7 +320,7 @@ def test_incomplete_message_of_a_killed_producer_is_sent_again(
     producer.close()
     whole = len(entries(admin, topic))
     proxy = pulsar_fault_proxy(broker)
-    proxy.limit(1_000_000, "to_broker")
+    proxy.limit(200_000, "to_broker")
     dying = official.Client(proxy.service_url, logger=official.ConsoleLogger(official.LoggerLevel.Error))
     incomplete = dying.create_producer(topic, producer_name="p", chunking_enabled=True, send_timeout_millis=0)
     incomplete.send_async(b"1 ".ljust(size, b"x"), lambda *_: None, sequence_id=1)
