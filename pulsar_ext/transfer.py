@@ -42,7 +42,6 @@ from .ids.position import Position
 from .ids.topic_name import TopicName
 from .message import Message
 from .produce.outcome import BulkOutcome
-from .reading import Key
 from .redelivery.letters import LETTER_PROPERTIES, REAL_TOPIC, LetterSchema, LetterSchemas
 from .schema.auto_consume import AutoConsumeSchema
 
@@ -428,14 +427,11 @@ class _Part:
 
     def _messages(self) -> Iterator[tuple[Message[object], bool]]:
         """Yield the unacknowledged messages up to a fixed end, each with whether it is wanted."""
-        transfer, cursor, last = self._transfer, self._cursor, Key(-1, -1, -1)
+        transfer, cursor = self._transfer, self._cursor
         with _read(transfer.client, {self._topic: cursor}, self._end) as reading:
             self._end = self._end or reading.stored
             for message in reading:
                 message_id = message.message_id()
-                if (key := Key.of(message_id)) <= last:
-                    continue  # after a lost connection, the reader repeats a message
-                last = key
                 if cursor is None or not cursor.acknowledges(Position(message_id.ledger_id(), message_id.entry_id())):
                     yield message, transfer.wanted is None or transfer.wanted(message)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -162,3 +163,18 @@ def test_invalid_places_raise(client, topic, filled, arguments, error):
     del filled
     with pytest.raises(pulsar_ext.PulsarExtError, match=error):
         client.read(topic, **arguments)
+
+
+def test_lost_connections_repeat_no_message(client_factory, client, broker, topic, pulsar_fault_proxy):
+    """A batch that is read slowly, so that nothing is prefetched, is read once through cut connections."""
+    producer = client.create_producer(topic, batching_enabled=True, batching_max_publish_delay_ms=60_000)
+    for index in range(COUNT):
+        producer.send_async(payload(index, 20), None)
+    producer.flush()
+    proxy, found = pulsar_fault_proxy(broker), []
+    for message in client_factory(broker, service_url=proxy.service_url).read(topic):
+        found.append(index_of(message))
+        time.sleep(0.01)
+        if len(found) in (10, 30, 50):
+            proxy.cut()
+    assert found == [*range(COUNT)]
