@@ -357,7 +357,7 @@ class Operations(Shell):
     async def scalable_topics(self, namespace: str) -> tuple[str, ...]:
         """List the full names of a namespace's scalable topics: `GET scalable/{namespace}`; empty before Pulsar 5."""
         try:
-            found = await self._session.send(Request("GET", _namespace_path(namespace, "scalable"), names))
+            found = await self._send("GET", _namespace_path(namespace, "scalable"), names)
         except AdminNotFound:
             return ()
         return tuple(f"topic://{one.removeprefix('topic://')}" for one in found)
@@ -373,7 +373,7 @@ class Operations(Shell):
         if scheme != "topic":
             raise InvalidTopic(f"{topic!r} is not the name of a scalable topic, such as topic://public/default/orders")
         path = TopicName.parse(f"persistent://{rest}").rest_path.replace("persistent", "scalable", 1)
-        return await self._session.send(Request("GET", f"{path}/stats", parsed(ScalableStats.from_json)))
+        return await self._send("GET", f"{path}/stats", parsed(ScalableStats.from_json))
 
     @Operation
     async def create_topic(self, topic: Topic) -> None:
@@ -427,7 +427,7 @@ class Operations(Shell):
     async def topic_deduplication(self, topic: Topic) -> bool | None:
         """Get if the broker deduplicates one topic, None if not set: `GET T/deduplicationEnabled`."""
         path = f"{_persistent(topic, 'topic_deduplication').rest_path}/deduplicationEnabled"
-        return await self._session.send(Request("GET", path, optional(bool)))
+        return await self._send("GET", path, optional(bool))
 
     @Operation
     async def set_topic_deduplication(self, topic: Topic, value: bool | None) -> None:
@@ -444,7 +444,7 @@ class Operations(Shell):
         `GET T/deduplicationSnapshotInterval`.
         """
         path = f"{_persistent(topic, 'deduplication_snapshot_interval').rest_path}/deduplicationSnapshotInterval"
-        return await self._session.send(Request("GET", path, optional(int)))
+        return await self._send("GET", path, optional(int))
 
     @Operation
     async def set_deduplication_snapshot_interval(self, topic: Topic, entries: int | None) -> None:
@@ -618,7 +618,7 @@ class Operations(Shell):
         age = _whole_number("seconds", seconds, least=1, most=_MAX_INT)
         path = f"{subscription_path(name, subscription)}/expireMessages/{age}"
         await self._raise_if_partitioned(name, "expire_messages_older_than")
-        await self._session.send(Request("POST", path, nothing))
+        await self._send("POST", path, nothing)
 
     @Operation
     async def peek(self, topic: Topic, subscription: str, position: int = 1, *, payload: bool = False) -> EntryMetadata:
