@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
@@ -359,6 +359,14 @@ class Transfer:
         if made == other:
             raise InvalidUse(f"{target} is the source of the transfer. Nothing was sent; choose another target.")
 
+    @cached_property
+    def large(self) -> int:
+        """Size in bytes from which messages may have to be sent in chunks: with room for properties."""
+        settings: Mapping[str, str] = {}
+        with suppress(AdminError):
+            settings = self.target_client.context.admin_api().broker_configuration()
+        return int(settings.get("maxMessageSize", _MAX_MESSAGE_SIZE)) // 2
+
     @property
     def marker(self) -> str:
         """Prefix of the names of markers and producers."""
@@ -379,11 +387,6 @@ class _Part:
         self._end: Mapping[str, MessageId] | None = None
         self._cursor: CursorInfo | None = None
         self._consumer: Consumer | None = None
-        self._large = _MAX_MESSAGE_SIZE // 2
-        """Size in bytes from which messages may have to be sent in chunks: with room for properties."""
-        with suppress(AdminError):
-            settings = transfer.target_client.context.admin_api().broker_configuration()
-            self._large = int(settings.get("maxMessageSize", _MAX_MESSAGE_SIZE)) // 2
 
     def consumer(self) -> Consumer:
         """Open the consumer of the subscription: no other transfer has one."""
@@ -445,7 +448,7 @@ class _Part:
             )
         schema, size = self._schemas.of(inner), inner.length()
         has_base64_key = schema.has_separate_key and bytes_of_base64(inner.partition_key()) is not None
-        form = Form(schema, Base64Key if has_base64_key else str, size >= self._large)
+        form = Form(schema, Base64Key if has_base64_key else str, size >= self._transfer.large)
         return Item(message, text, self._names(target), form, size)
 
     def _add(self, item: Item) -> None:
@@ -454,8 +457,7 @@ class _Part:
         transfer.summary.targets[target] = transfer.summary.targets.get(target, 0) + 1
         if target not in self._targets:
             transfer.check_target(target)
-            source = str(TopicName.parse(self._topic))
-            origin = f"{transfer.cluster}|{source}" if transfer.cluster else source
+            origin = f"{transfer.cluster}|{self._topic}" if transfer.cluster else self._topic
             # With the target, because letters of a partition and of its partitioned topic have one each.
             digest = hashlib.sha256(f"{origin} {transfer.subscription} {target}".encode()).hexdigest()
             self._targets[target] = _Target(transfer.target_client, target, transfer.marker + digest[:16], origin)

@@ -6,30 +6,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-_NEEDED: Final = (
-    (
-        "acknowledgmentAtBatchIndexLevelEnabled",
-        "true",
-        "a batch that is acknowledged in part is delivered whole to the next consumer; no skip ends inside a batch",
-    ),
-    (
-        "brokerDeduplicationEnabled",
-        "true",
-        "producers with deduplication=True need PulsarAdmin.set_deduplication() for their namespace",
-    ),
-    (
-        "delayedDeliveryEnabled",
-        "true",
-        "messages with deliver_at or deliver_after, those of retry topics included, are delivered at once",
-    ),
-    (
-        "allowAutoTopicCreation",
-        "true",
-        "dead letter and retry topics must be created; without them their messages are redelivered",
-    ),
-    ("subscriptionKeySharedEnable", "true", "Key_Shared subscriptions are rejected"),
-)
 _DEDUPLICATION: Final = "brokerDeduplicationEnabled"
+_NEEDED: Final = "true"
+_EFFECTS: Final = {
+    "acknowledgmentAtBatchIndexLevelEnabled": (
+        "a batch that is acknowledged in part is delivered whole to the next consumer; no skip ends inside a batch"
+    ),
+    _DEDUPLICATION: "producers with deduplication=True need PulsarAdmin.set_deduplication() for their namespace",
+    "delayedDeliveryEnabled": (
+        "messages with deliver_at or deliver_after, those of retry topics included, are delivered at once"
+    ),
+    "allowAutoTopicCreation": (
+        "dead letter and retry topics must be created; without them their messages are redelivered"
+    ),
+    "subscriptionKeySharedEnable": "Key_Shared subscriptions are rejected",
+}
+"""The effect of each setting if it is not `_NEEDED`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +51,7 @@ def missing_settings(settings: Mapping[str, str], *, is_deduplicated: bool | Non
     `is_deduplicated` is the namespace's own policy, None if it has none.
     """
     return tuple(
-        MissingSetting(name, found, needed, effect)
-        for name, needed, effect in _NEEDED
-        if (found := settings.get(name, needed)) != needed and not (name == _DEDUPLICATION and is_deduplicated)
+        MissingSetting(name, found, _NEEDED, effect)
+        for name, effect in _EFFECTS.items()
+        if (found := settings.get(name, _NEEDED)) != _NEEDED and not (name == _DEDUPLICATION and is_deduplicated)
     )
