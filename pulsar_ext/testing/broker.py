@@ -135,7 +135,7 @@ class Broker(Reachable):
     Args:
         profile: a profile or its name.
         settings: more broker settings, by their names in `broker.conf`; they take precedence over the profile's.
-        start_timeout: seconds from launch to ready before the start counts as failed.
+        start_timeout: seconds from launch to ready before the start counts as failed; one that ends fails at once.
         version: of the broker; by default that of `PULSAR_EXT_PULSAR_VERSION`, else the tested one.
 
     Raises:
@@ -150,7 +150,7 @@ class Broker(Reachable):
         profile: str | Profile = "plain",
         *,
         settings: Mapping[str, object] | None = None,
-        start_timeout: float = 180.0,
+        start_timeout: float = 600.0,
         version: str | None = None,
     ) -> None:
         self._profile = get_profile(profile)

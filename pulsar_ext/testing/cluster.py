@@ -148,7 +148,7 @@ class PulsarCluster(Reachable):
         bookies: int = 2,
         settings: Mapping[str, object] | None = None,
         java_options: Sequence[str] = (),
-        start_timeout: float = 180.0,
+        start_timeout: float = 600.0,
         report: Callable[[str], None] = lambda _: None,
         version: str | None = None,
     ) -> None:

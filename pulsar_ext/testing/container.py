@@ -264,7 +264,7 @@ class PulsarContainer(Standalone):
         image: str | None = None,
         settings: Mapping[str, object] | None = None,
         heap: str = "512m",
-        start_timeout: float = 180.0,
+        start_timeout: float = 600.0,
         report: Callable[[str], None] = lambda _: None,
         version: str | None = None,
         broker_port: int | None = None,

@@ -87,7 +87,7 @@ class PulsarProcess(Standalone):
         data_dir: str | os.PathLike[str] | None = None,
         heap: str = "512m",
         java_options: Sequence[str] = (),
-        start_timeout: float = 180.0,
+        start_timeout: float = 600.0,
         report: Callable[[str], None] = lambda _: None,
         version: str | None = None,
     ) -> None:

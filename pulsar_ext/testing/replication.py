@@ -49,7 +49,7 @@ class ReplicatedClusters(Startable):
         settings: Mapping[str, object] | None = None,
         heap: str = "320m",
         java_options: Sequence[str] = (),
-        start_timeout: float = 180.0,
+        start_timeout: float = 600.0,
         report: Callable[[str], None] = lambda _: None,
         version: str | None = None,
     ) -> None:

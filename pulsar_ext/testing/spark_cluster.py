@@ -118,7 +118,7 @@ class SparkCluster(Startable):
         cores: int = 2,
         memory: str = "1g",
         daemon_memory: str = "256m",
-        start_timeout: float = 180.0,
+        start_timeout: float = 600.0,
     ) -> None:
         self._count = workers
         self._offer = ["--cores", str(cores), "--memory", memory]
