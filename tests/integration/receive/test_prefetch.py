@@ -315,8 +315,10 @@ def test_prefetched_messages_equal_official_ones(client, topic):
         producer.send_async(b"\x00%d" % index, None, properties={"ü": str(index)}, **options)
     producer.flush()
     consumer = client.subscribe(topic, "s", initial_position=pulsar.InitialPosition.Earliest)
-    assert eventually(lambda: consumer._prefetch.fetch(400))
-    messages = consumer.receive_many(consumer.fetched_ahead())
+    messages = []
+    while len(messages) < 50:
+        assert eventually(lambda: consumer._prefetch.fetch(400))
+        messages += consumer.receive_many(consumer.fetched_ahead())
     fields = ("data", "properties", "partition_key", "ordering_key", "topic_name", "producer_name")
     fields += ("publish_timestamp", "event_timestamp", "redelivery_count", "has_null_value")
     for message in messages:
