@@ -193,7 +193,7 @@ class Consumer(Receiving[InnerConsumer, T], ConsumerHandle):
             self._redelivery_filter = redelivery_filter
         return self._redelivery_filter
 
-    def _drops_(self, message: Message[T]) -> bool:
+    def _is_redelivered_duplicate_(self, message: Message[T]) -> bool:
         """Return whether a message was acknowledged already, and is not for the application."""
         return self._order.is_screening and self._acks.is_redelivered_duplicate(message.inner)
 

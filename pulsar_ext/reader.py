@@ -12,15 +12,13 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from ._native.fork import refuse_after_fork
 from ._native.handles import ReaderHandle, adopt
 from ._native.messages import InnerMessage, InnerMessageId, InnerReader
-from ._native.results import AlreadyClosed, Timeout, cooperative
+from ._native.results import Timeout, cooperative
 from ._runtime.context import ClientContext
 from .chunks.leftovers import ends_in_incomplete_message
 from .ids.message_id import AnyMessageId, MessageId
 from .message import Message
 from .receive.compacted import CompactionFilter
 from .receive.filter import FilteredSource
-from .receive.gaps import GaplessSource
-from .receive.native import ReaderReopener
 from .receive.order import ReceiveOrder
 from .receive.receiver import Receiving
 from .receive.source import NativeSource, ReceiveAsync
@@ -46,7 +44,6 @@ class Reader(Receiving[InnerReader, T], ReaderHandle):
         "_context",
         "_filter",
         "_flow",
-        "_gapless",
         "_message_class",
         "_on_message",
         "_order",
@@ -57,8 +54,6 @@ class Reader(Receiving[InnerReader, T], ReaderHandle):
 
     _filter: FilteredSource | None
     """None if every message is delivered."""
-    _gapless: GaplessSource
-    """Source that checks for gaps; what the application reads may be filtered after it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -77,12 +72,14 @@ class Reader(Receiving[InnerReader, T], ReaderHandle):
         message_class: type[Message],
         topic: str,
         *,
+        queued: bool = True,
         compaction: CompactionFilter | None = None,
         flow: Flow | None = None,
     ) -> Self:
         """Create a reader from an official one, which is not used afterwards.
 
-        `flow` counts messages if undecryptable ones can use up permits.
+        `queued` is false if it has no receiver queue, so that a read with a timeout is impossible. `flow` counts
+        messages if undecryptable ones can use up permits.
         """
         self = cls.__new__(cls)
         adopt(self, official, context.opener)
@@ -90,12 +87,11 @@ class Reader(Receiving[InnerReader, T], ReaderHandle):
         self._message_class = message_class
         self._topics = topic
         self._closed = False
-        self._queued, self._flow = True, flow
+        self._queued, self._flow = queued, flow
         self._order = ReceiveOrder()
         self._order.cluster = message_class.cluster
-        native = NativeSource(self.inner, self._receive_of)
-        self._source = self._gapless = GaplessSource(native, context, self._order, topic)
-        self._order.add_subscriber(native, self._gapless)
+        native = self._source = NativeSource(self.inner, self._receive_of)
+        self._order.add_subscriber(native)
         self._filter = None
         if compaction is not None:
             self._order.add_subscriber(compaction)
@@ -131,29 +127,6 @@ class Reader(Receiving[InnerReader, T], ReaderHandle):
             ...
     else:
         read_next = Receiving._receive_next_
-
-    def _check_for_gaps_(self, reopener: ReaderReopener, queue_size: int, *, is_single: bool) -> None:
-        """Check that no message is missing whenever the connection may have been lost."""
-        self._gapless.begin(reopener, lambda: self.inner, queue_size, is_single=is_single)
-
-    def _ignore_gaps_(self) -> None:
-        """Check nothing: the caller reads the C++ reader by itself, and accounts for every entry."""
-        self._gapless.close()
-
-    def _drops_(self, message: Message[T]) -> bool:
-        """Return whether a message is not the next one for the application."""
-        return not self._gapless.accepts(message.inner)
-
-    @property
-    def _noted_(self) -> Callable[[InnerMessage], object]:
-        """Function that notes that the application gets a message."""
-        return self._gapless.note
-
-    def _takes_(self, inner: InnerMessage, before: InnerMessage | None) -> bool:
-        """Return whether a C++ message is for the listener, which got one `before` this reader was known."""
-        if before is not None:
-            self._gapless.note(before)
-        return self._gapless.takes(inner)
 
     def _monitor_permits_(self, flow: Flow, name: str, move: Callable[[InnerMessageId], None]) -> None:
         """Replace the C++ reader, listed by the broker as `name`, when undecryptable messages use up its permits."""
@@ -227,11 +200,8 @@ class Reader(Receiving[InnerReader, T], ReaderHandle):
         while not found.holds:
             if not self._has_native_message_():
                 return False
-            try:
-                if found.peek():
-                    break
-            except AlreadyClosed:
-                self._replacement_of(None, self._context.operation_timeout_seconds * 1000)
+            if found.peek():
+                break
             now = time.monotonic()
             if found.skipped_count != seen or not self.inner.is_connected():
                 since, seen = now, found.skipped_count
@@ -251,6 +221,4 @@ class Reader(Receiving[InnerReader, T], ReaderHandle):
     def _has_native_message_(self) -> bool:
         """Return if the native reader has a message to read, which may be one that is skipped here."""
         self._context.callbacks.raise_inside("has_message_available")
-        if self._gapless.is_missing_one or (any(self._gapless.kept) and self._gapless.holds):
-            return True
         return bool(self._ask_stored(lambda inner: inner.has_message_available_async))

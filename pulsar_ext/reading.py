@@ -180,8 +180,12 @@ class _Part(Generic[T]):
             return
         is_inside, (ledger, entry, _) = False, self._end
         last_entries = ledger, entry - 1  # only from there on an exact comparison is needed
+        before: MessageId | None = None
         for message in self._begin(place):
             message_id, is_last = message.message_id(), False
+            if message_id == before:  # after a lost connection, the C++ client repeats the last message of a batch
+                continue
+            before = message_id
             if not is_inside or (message_id.ledger_id(), message_id.entry_id()) >= last_entries:
                 key = Key.of(message_id)
                 if key >= self._end:

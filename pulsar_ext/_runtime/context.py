@@ -19,6 +19,7 @@ import pulsar
 
 from pulsar_ext._native.answer import Answer
 from pulsar_ext._native.locks import Lock
+from pulsar_ext._native.messages import InnerMessageId
 from pulsar_ext._native.results import NotConnected
 from pulsar_ext._native.schemas import SchemaInfo
 from pulsar_ext._native.signatures import Arguments
@@ -146,7 +147,7 @@ class ClientContext:
         make_admin: Callable[[], PulsarAdmin],
         choose_admin: AdminChoice | None = None,
         owns_admin: bool,
-        open_reader: Callable[..., pulsar.Reader],
+        open_reader: Callable[[str, InnerMessageId], pulsar.Reader],
         schema_info: Callable[[str, int], SchemaInfo],
         operation_timeout_seconds: int,
         service_url: Callable[[], str] | None = None,

@@ -234,8 +234,6 @@ os.register_at_fork(after_in_child=_in_child)
 
 CONNECTION_POLL_SECONDS: Final = 0.04
 """Interval of connection polls; the C++ client takes at least 90 ms to make a new connection."""
-UNNOTICED_SECONDS: Final = 0.085
-"""Shortest time of a disconnection with a reconnection: polls, or a request, that take longer may have missed one."""
 _CLOCK_CHECK_EVERY: Final = 100
 """Number of polls whose duration is negligible."""
 

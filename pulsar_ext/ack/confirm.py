@@ -18,12 +18,11 @@ import pulsar
 from pulsar_ext._native import threads
 from pulsar_ext._native.messages import InnerMessage, InnerMessageId
 from pulsar_ext._runtime.context import ClientContext
-from pulsar_ext._runtime.scheduler import UNNOTICED_SECONDS
 from pulsar_ext.errors import AckNotConfirmed, AdminNotFound, AdminUnavailable, InvalidUse
 from pulsar_ext.message import Message
 
 from .acknowledger import Acknowledger
-from .delivery import CONFIRM_RESEND_SECONDS, FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS
+from .delivery import CONFIRM_RESEND_SECONDS, FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS, UNNOTICED_SECONDS
 from .groups import AckGroup, Entry
 from .topics import TopicAcks
 

@@ -36,7 +36,6 @@ from typing import Final, Generic, NamedTuple, TypeVar
 import pulsar
 
 from pulsar_ext._native.messages import InnerMessageId
-from pulsar_ext._runtime.scheduler import UNNOTICED_SECONDS
 from pulsar_ext.errors import InvalidUse
 
 from .groups import NOTHING, AckGroup, Entry, Singles
@@ -45,6 +44,8 @@ from .groups import NOTHING, AckGroup, Entry, Singles
 
 # -- the connection ----------------------------------------------------------------------------------------------------
 
+UNNOTICED_SECONDS: Final = 0.085
+"""Shortest time of a disconnection with a reconnection: polls, or a request, that take longer may have missed one."""
 IDLE_POLL_SECONDS: Final = 1.0
 """Longest poll interval while few messages are acknowledged."""
 HELD_POLL_SECONDS: Final = 0.25

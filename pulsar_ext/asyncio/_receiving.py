@@ -150,9 +150,7 @@ class ReceiveQueue(TransitionSubscriber):
         """Futures of callers that were woken and have not run yet; one arrived message is reserved for each."""
         self._taken = 0
         self.drops: Callable[[Message], bool] | None = None
-        """Returns true for a message that must be dropped: it was acknowledged, or an earlier one is missing."""
-        self.noted: Callable[[InnerMessage], object] | None = None
-        """Notes that the application gets a message."""
+        """Returns true for a message that was acknowledged and redelivered, and must be dropped."""
         self._checked: Message | BaseException | None = None
         """The last message that was checked and must be delivered."""
         self.records = Records()
@@ -289,8 +287,6 @@ class ReceiveQueue(TransitionSubscriber):
         message, self._checked = self._arrived.popleft(), None
         if isinstance(message, BaseException):
             raise message
-        if self.noted is not None:
-            self.noted(message.inner)
         if self.records.lists:
             self.records.note((message.inner,))
         return message
@@ -414,7 +410,7 @@ class AsyncReceiving(Closable, Generic[T]):
             self._queue = ReceiveQueue(None, lambda _: receiver.receive_async)
         else:
             self._queue = ReceiveQueue(blocking.inner, receive_async_of, blocking._message_of_, blocking._fetcher_)
-            self._queue.drops, self._queue.noted = blocking._drops_, blocking._noted_
+            self._queue.drops = getattr(blocking, "_is_redelivered_duplicate_", None)  # readers do not acknowledge
         if isinstance(blocking, Receiving):
             blocking._add_subscriber_(self._queue)
 

@@ -61,11 +61,7 @@ def _has_no_end(admin: PulsarAdmin, topic: TopicName) -> bool:
         last = admin.examine(topic, 1)
     except AdminError:  # the topic is empty
         return False
-    return last.is_chunk and not _has_end(last)
-
-
-def _has_end(last: EntryMetadata) -> bool:
-    return (last.chunk_id or 0) + 1 >= (last.num_chunks or 0)
+    return last.chunk_id is not None and last.chunk_id + 1 < (last.num_chunks or 0)
 
 
 def find_leftovers(admin: PulsarAdmin, topic: str, subscription: str, stats: InternalStats) -> Leftovers:
@@ -120,14 +116,6 @@ def max_concurrent_incomplete(entries: Iterable[EntryMetadata]) -> int:
     """Return the greatest number of chunked messages that are incomplete at the same entry (pure)."""
     spans = [(chunks[0].position, chunks[-1].position) for chunks in chunked_messages(entries)]
     return max((sum(begin <= at < end for begin, end in spans) for at, _ in spans), default=0)
-
-
-def first_incomplete(admin: PulsarAdmin, topic: str, at: Position) -> Position | None:
-    """Return the first chunk of the messages that are incomplete at an entry, by the fifty entries of its ledger."""
-    positions = (Position(at.ledger_id, number) for number in range(max(at.entry_id - _BEFORE + 1, 0), at.entry_id + 1))
-    entries = filter(None, (entry_headers(admin, topic, one) for one in positions))
-    messages = chunked_messages(entries)
-    return min((one[0].position for one in messages if not _has_end(one[-1])), default=None)
 
 
 def chunked_messages(entries: Iterable[EntryMetadata]) -> list[list[EntryMetadata]]:

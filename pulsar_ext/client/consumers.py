@@ -22,7 +22,7 @@ from pulsar_ext._native.consumer_settings import (
     set_subscription_properties,
 )
 from pulsar_ext._native.handles import listener_reader
-from pulsar_ext._native.messages import InnerMessage, inner_message_of
+from pulsar_ext._native.messages import inner_message_of
 from pulsar_ext._native.seek_gate import SeekGate
 from pulsar_ext._native.signatures import Arguments, binding, named_arguments
 from pulsar_ext._runtime.callbacks import guard_event, guard_listener, weak_listener
@@ -33,7 +33,6 @@ from pulsar_ext.chunks.leftovers import ends_in_incomplete_message
 from pulsar_ext.consumer import Consumer, Subscription
 from pulsar_ext.errors import AdminError, InvalidUse
 from pulsar_ext.ids.message_id import MessageId
-from pulsar_ext.ids.topic_name import TopicName
 from pulsar_ext.intercept import ConsumerChain, ReaderChain, intercept_consumer, intercept_reader, register_chain
 from pulsar_ext.key_shared.consumer import check_key_shared
 from pulsar_ext.message import Message, at_cluster, message_class
@@ -42,7 +41,6 @@ from pulsar_ext.receive.compacted import CompactionFilter
 from pulsar_ext.receive.native import ConsumerReopener, ReaderReopener
 from pulsar_ext.receive.order import ReceiveOrder
 from pulsar_ext.receive.prefetch import prefetch_size
-from pulsar_ext.receive.seek_positions import start_arguments
 from pulsar_ext.receive.undecryptable import (
     Flow,
     PermitWatch,
@@ -60,9 +58,6 @@ _Make = Callable[[pulsar.Consumer, Subscription], Consumer]
 
 
 _MAX_INT: Final = 2**31 - 1
-_LEAST_READER_QUEUE: Final = 2
-"""Shortest receiver queue of a reader. The broker begins with the entry of the start id. If that is not a batch, the
-C++ reader drops it and does not request another one instead; with a queue of one message, nothing else would arrive."""
 
 
 class ConsumerEventListener(Protocol):
@@ -379,13 +374,10 @@ def open_reader(
     compaction = CompactionFilter(context.admin_api) if named["is_read_compacted"] and skips_removed else None
     if isinstance(topic, str):
         named["start_message_id"] = context.resolver.start_of(topic, named["start_message_id"]).inner
-    inclusive = named["start_message_id_inclusive"]
-    named |= start_arguments(named["start_message_id"], inclusive=inclusive)
-    if named["receiver_queue_size"] in (0, 1):
-        named["receiver_queue_size"] = _LEAST_READER_QUEUE
     cluster = context.cluster.number()
     messages = at_cluster(message_class(named["schema"], several_topics=several_topics), cluster)
-    flow = None if name is None else Flow(listens=bool(listener))
+    queued = named["receiver_queue_size"] != 0
+    flow = None if name is None or not queued else Flow(listens=bool(listener))
     native_listener = None
     if chain is not None and listener:
         listener = chain.listening(listener)
@@ -396,13 +388,9 @@ def open_reader(
         named["reader_listener"] = weak_listener(native_listener)
     opened += map(call, (partial(create, **named),))
     (official,) = opened
-    reader = make(official, context, messages, topic, compaction=compaction, flow=flow)
-    reopener = ReaderReopener(reader, create, named, context, inclusive=inclusive)
+    reader = make(official, context, messages, topic, queued=queued, compaction=compaction, flow=flow)
+    reopener = ReaderReopener(reader, create, named, context)
     reader._set_reopener_(reopener, cluster)
-    parsed = TopicName.parse(topic)
-    if parsed.is_persistent:
-        is_single = several_topics or parsed.is_partition
-        reader._check_for_gaps_(reopener, named["receiver_queue_size"], is_single=is_single)
     if flow is not None and name is not None:
         reader._monitor_permits_(flow, name, reopener.move_before)
     reader._listen_(native_listener)
@@ -454,8 +442,6 @@ class _ReaderListener:
     ) -> None:
         self._listener, self._context, self._messages, self._topic = listener, context, messages, topic
         self._compaction = compaction
-        self._early: InnerMessage | None = None
-        """The last message that arrived before the reader was known."""
         self.reader: weakref.ref[Reader] | None = None
         """Weak, because the C++ reader keeps the listener."""
 
@@ -464,13 +450,7 @@ class _ReaderListener:
         if self._compaction is not None and not self._compaction(inner_message_of(message)):
             return
         reader = None if self.reader is None else self.reader()
-        inner = inner_message_of(message)
         if reader is None:  # create_reader has not returned yet
             reader = Reader._assemble_(listener_reader(official), self._context, self._messages, self._topic)
-            self._early = inner
-        else:
-            early, self._early = self._early, None
-            if not reader._takes_(inner, early):
-                return
         if (received := reader._listened_(message)) is not None:
             guard_listener(self._listener, reader, received)

@@ -24,16 +24,7 @@ from pulsar_ext.errors import InvalidUse
 from pulsar_ext.ids.topic_name import TopicName
 
 from .order import NOTHING, Arguments, Native, Target
-from .seek_positions import (
-    PROBE,
-    SEEK_RETRY_ERRORS,
-    Head,
-    first_at,
-    first_by_time,
-    position_of,
-    read_heads,
-    start_arguments,
-)
+from .seek_positions import PROBE, SEEK_RETRY_ERRORS, Head, first_at, first_by_time, position_of, read_heads
 from .seeks import Topics
 
 Official: TypeAlias = "pulsar.Consumer | pulsar.Reader"
@@ -274,26 +265,7 @@ class ReaderReopener(_Reopener[InnerReader]):
 
     _names = argument_names(pulsar.Client.create_reader)
     _next: Official | None = None
-
-    def __init__(
-        self,
-        handle: NativeHolder[InnerReader],
-        open_official: Callable[..., Official],
-        named: Arguments,
-        context: ClientContext,
-        *,
-        inclusive: bool,
-    ) -> None:
-        super().__init__(handle, open_official, named, context)
-        self._inclusive = inclusive
-        self.start: InnerMessageId = named["start_message_id"]
-        """The C++ id after which the C++ reader began, or the earliest or the latest one."""
-
-    def _open_at(self, target: InnerMessageId, *, inclusive: bool) -> Official:
-        begins = start_arguments(target, inclusive=inclusive)
-        opened = self._open(**begins)
-        self.start = begins["start_message_id"]
-        return opened
+    _start: InnerMessageId | None = None
 
     def move(self, target: Target) -> None:
         """Open another C++ reader at the target; it replaces the current one in `reopen_native()`."""
@@ -306,7 +278,7 @@ class ReaderReopener(_Reopener[InnerReader]):
                 "MessageId.earliest, to MessageId.latest or to a time."
             )
         else:
-            self._next = self._open_at(target, inclusive=self._inclusive)
+            self._next = self._open(start_message_id=target)
 
     def note_moved_topics(self, _: Iterable[str] | None) -> None:
         """Ignore the topics: a reader has no acknowledgements."""
@@ -320,11 +292,7 @@ class ReaderReopener(_Reopener[InnerReader]):
 
     def move_before(self, inner_id: InnerMessageId) -> None:
         """Open another C++ reader whose next message is the message or the entry of a C++ id."""
-        self._next = self._open_at(inner_id, inclusive=True)
-
-    def move_after(self, inner_id: InnerMessageId) -> None:
-        """Begin the next C++ reader after a C++ id; it is opened when this one is closed."""
-        self._next, self.start = None, inner_id
+        self._next = self._open(start_message_id=inner_id, start_message_id_inclusive=True)
 
     def move_to_cluster(self) -> None:
         """Begin the next C++ reader where the first one began; at the earliest message if that was an id."""
@@ -335,7 +303,7 @@ class ReaderReopener(_Reopener[InnerReader]):
                 self._named["topic"],
             )
             start = InnerMessageId.earliest
-        self._next, self.start = None, start  # opened after this one is closed, which would read there as well
+        self._next, self._start = None, start  # opened after this one is closed, which would read there as well
 
     def _move_to_time(self, millis: int) -> None:
         """Open another C++ reader at the first message that was published at a time or later."""
@@ -344,7 +312,7 @@ class ReaderReopener(_Reopener[InnerReader]):
             probe = self._open(**PROBE, start_message_id=InnerMessageId.latest)
             found = first_by_time(probe, self._context.call_with_retries, millis)
         if found is None or self._is_of_several(found):
-            self._next = self._open_at(InnerMessageId.latest, inclusive=False)
+            self._next = self._open(start_message_id=InnerMessageId.latest)
             self._context.call_with_retries(partial(inner_of(self._next).seek_async, millis), SEEK_RETRY_ERRORS)
         else:
             self.move_before(found)
@@ -355,8 +323,7 @@ class ReaderReopener(_Reopener[InnerReader]):
     def reopen_native(self) -> tuple[InnerReader, Iterator[InnerMessage]]:
         """Return the C++ reader that `move()` opened, or open one now."""
         if self._next is None:
-            is_latest = self.start == InnerMessageId.latest
-            self._next = self._open_at(self.start, inclusive=self._inclusive and is_latest)
+            self._next = self._open(start_message_id=self._start)
         return self._handle._set_native_(self._next), NOTHING
 
 

@@ -216,11 +216,6 @@ class Receiving(Generic[N, T]):
         """Function that fetches messages without waiting; None if there is none."""
         return None
 
-    @property
-    def _noted_(self) -> Callable[[InnerMessage], object] | None:
-        """Function that notes that the application gets a message; None if it need not be known."""
-        return None
-
     def _add_subscriber_(self, subscriber: TransitionSubscriber) -> None:
         """Notify a subscriber of seeks, redeliveries and other transitions from now on."""
         self._order.add_subscriber(subscriber)

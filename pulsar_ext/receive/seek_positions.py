@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import pulsar
 
@@ -32,7 +32,6 @@ _HEAD_SECONDS, _MAX_AHEAD = 3.0, 1000
 Failover subscription the broker waits a second before it sends; on a Shared one another consumer may receive it."""
 _FIRST_MILLIS = 10_000
 """Milliseconds until the first message must arrive with all of its chunks."""
-_ALL_OF_BATCH: Final = (1 << 31) - 1
 _BEYOND_ALL: Final = 1 << 62
 """A ledger id above all others that still has a successor: the broker moves to the end."""
 
@@ -110,31 +109,6 @@ def position_of(topic: str, target: InnerMessageId) -> InnerMessageId:
         target = InnerMessageId(partition, _BEYOND_ALL, 0, -1)
     target.topic_name(topic)
     return target
-
-
-def place_before(target: InnerMessageId) -> InnerMessageId:
-    """Return the C++ id after which the message of another one is the first; the earliest and the latest id stay."""
-    if target in (InnerMessageId.earliest, InnerMessageId.latest):
-        return target
-    data = decode(target.serialize())
-    if data.batch_index > 0:
-        return InnerMessageId(data.partition, data.ledger_id, data.entry_id, data.batch_index - 1)
-    first = data.first_chunk or data
-    # The broker begins with the entry of an id, and the C++ reader drops its messages up to the batch index.
-    index = _ALL_OF_BATCH if first.entry_id else -1
-    return InnerMessageId(data.partition, first.ledger_id, first.entry_id - 1, index)
-
-
-def start_arguments(target: InnerMessageId, *, inclusive: bool) -> dict[str, Any]:
-    """Return the official arguments for the start of a reader; only an inclusive start at the latest id stays one.
-
-    After a lost connection, an inclusive C++ reader repeats the last message of a batch, or reports a message to read
-    that does not exist.
-    """
-    return {
-        "start_message_id": place_before(target) if inclusive else target,
-        "start_message_id_inclusive": inclusive and target == InnerMessageId.latest,
-    }
 
 
 @dataclass(frozen=True, slots=True)

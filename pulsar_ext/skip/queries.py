@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING
 
 import pulsar
 
-from pulsar_ext._native.handles import inner_of
 from pulsar_ext._native.messages import InnerMessage, InnerMessageId
 from pulsar_ext._native.results import Timeout, cooperative, polling
 from pulsar_ext._runtime.context import ClientContext
@@ -30,6 +29,7 @@ from pulsar_ext._wire.message_id_data import decode, has_first_chunk
 from pulsar_ext.admin import BacklogAnalysis, EntryMetadata, TopicStats
 from pulsar_ext.chunks.search import Chunks, entry_headers, resolve_chunks
 from pulsar_ext.errors import AdminError, AdminNotFound, AdminUnauthorized
+from pulsar_ext.ids.message_id import MessageId, Origin
 from pulsar_ext.ids.position import Ledgers, Position
 
 from .boundaries import (
@@ -90,7 +90,7 @@ class _Scan:
     def __init__(
         self, context: ClientContext, topic: str, subscription: str, backlog: Backlog, first: Position
     ) -> None:
-        self._context, self._admin = context, context.admin_api()
+        self._opener, self._admin = context.opener, context.admin_api()
         self._topic, self._subscription = topic, subscription
         self._backlog, self._first = backlog, first
         self._unfinished: set[MessageKey] = set()
@@ -127,10 +127,13 @@ class _Scan:
         return item
 
     def _by_reader(self) -> Generator[ScanItem, None, None]:
-        start = InnerMessageId(-1, self._first.ledger_id, self._first.entry_id, -1)
-        reader = self._context.open_reader(self._topic, start, receiver_queue_size=self._queue())
+        start = MessageId(-1, self._first.ledger_id, self._first.entry_id)
+        start.origin = Origin.BYTES  # an entry, with any content
+        reader = self._opener.create_reader(
+            self._topic, start, receiver_queue_size=self._queue(), start_message_id_inclusive=True
+        )
         try:
-            yield from self._delivered(polling(cooperative(inner_of(reader).read_next)), every_index=True)
+            yield from self._delivered(polling(cooperative(reader.inner.read_next)), every_index=True)
         finally:
             with contextlib.suppress(pulsar.PulsarException):
                 reader.close()
@@ -144,7 +147,7 @@ class _Scan:
 
     def _by_subscription(self) -> Generator[ScanItem, None, None]:
         # Exclusive, so that no other consumer receives a part of the messages. This one acknowledges nothing.
-        consumer = self._context.opener.subscribe(
+        consumer = self._opener.subscribe(
             self._topic,
             self._subscription,
             consumer_type=pulsar.ConsumerType.Exclusive,

@@ -466,11 +466,7 @@ class _SegmentReader:
         passed = {"receiver_queue_size": queue, **self._settings.passed.get("pulsar.reader.", {})}
         options = {**passed, **reader_keys(self._settings), "is_read_compacted": self._view is not None}
         client = client_of(self._settings)
-        reader: Reader[bytes] = client.create_reader(
-            self._segment.topic, start, start_message_id_inclusive=True, **options
-        )
-        reader._ignore_gaps_()
-        return reader
+        return client.create_reader(self._segment.topic, start, start_message_id_inclusive=True, **options)
 
 
 class PulsarPartition(InputPartition, metaclass=Shipped):

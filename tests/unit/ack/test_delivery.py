@@ -6,8 +6,7 @@ import pulsar
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pulsar_ext._runtime.scheduler import UNNOTICED_SECONDS
-from pulsar_ext.ack.delivery import Delivery, TopicDelivery
+from pulsar_ext.ack.delivery import UNNOTICED_SECONDS, Delivery, TopicDelivery
 from pulsar_ext.ack.groups import AckGroup
 
 _POLL_SECONDS = 0.04
