@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import time
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple, Protocol, Self
 
 from pulsar_ext.errors import BrokerStartError
 
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from .identity import Identity
 
 
+START_SECONDS: Final = 600.0
+"""Default timeout of a start, long enough for a busy machine: a process that ends fails at once."""
 _LAUNCHES = 4
 """Number of starts until a lost port is an error."""
 
@@ -150,7 +152,7 @@ class Broker(Reachable):
         profile: str | Profile = "plain",
         *,
         settings: Mapping[str, object] | None = None,
-        start_timeout: float = 600.0,
+        start_timeout: float = START_SECONDS,
         version: str | None = None,
     ) -> None:
         self._profile = get_profile(profile)

@@ -21,7 +21,7 @@ from pulsar_ext.errors import BrokerStartError, InvalidUse
 
 from .access import Access, Address
 from .backend import BACKENDS, choose_backend
-from .broker import Broker, Reachable, start_error
+from .broker import START_SECONDS, Broker, Reachable, start_error
 from .cluster_conf import CLUSTER, HOST, LOCAL, SETUP, ZOOKEEPER, Addresses, bookie_conf, broker_conf, zookeeper_conf
 from .identity import Identity
 from .java_program import Java, JavaCommand, JavaProgram, ScratchDirectory
@@ -148,7 +148,7 @@ class PulsarCluster(Reachable):
         bookies: int = 2,
         settings: Mapping[str, object] | None = None,
         java_options: Sequence[str] = (),
-        start_timeout: float = 600.0,
+        start_timeout: float = START_SECONDS,
         report: Callable[[str], None] = lambda _: None,
         version: str | None = None,
     ) -> None:

@@ -27,7 +27,7 @@ from requests.exceptions import RequestException
 
 from pulsar_ext.errors import BrokerStartError, InvalidUse
 
-from .broker import Ports, Standalone
+from .broker import START_SECONDS, Ports, Standalone
 from .cluster_conf import HOST, LOCAL, SETUP, ZOOKEEPER, Addresses, Layout
 from .identity import Identity
 from .image import Engine, choose_image, connect_engine, start_command
@@ -264,7 +264,7 @@ class PulsarContainer(Standalone):
         image: str | None = None,
         settings: Mapping[str, object] | None = None,
         heap: str = "512m",
-        start_timeout: float = 600.0,
+        start_timeout: float = START_SECONDS,
         report: Callable[[str], None] = lambda _: None,
         version: str | None = None,
         broker_port: int | None = None,

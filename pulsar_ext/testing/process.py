@@ -18,7 +18,7 @@ from filelock import FileLock, Timeout
 
 from pulsar_ext.errors import BrokerStartError
 
-from .broker import Ports, Standalone
+from .broker import START_SECONDS, Ports, Standalone
 from .identity import Identity
 from .jars import cached_jars, find_java
 from .java_program import LOOPBACK, UNPACKED, Java, JavaCommand, JavaProgram, ScratchDirectory, archive_path
@@ -87,7 +87,7 @@ class PulsarProcess(Standalone):
         data_dir: str | os.PathLike[str] | None = None,
         heap: str = "512m",
         java_options: Sequence[str] = (),
-        start_timeout: float = 600.0,
+        start_timeout: float = START_SECONDS,
         report: Callable[[str], None] = lambda _: None,
         version: str | None = None,
     ) -> None:

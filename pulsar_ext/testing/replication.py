@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from pulsar_ext.errors import InvalidUse
 
-from .broker import Startable
+from .broker import START_SECONDS, Startable
 from .process import PulsarProcess
 from .profiles import Profile, get_profile
 from .tenancy import Tenancy, call_with_retries
@@ -49,7 +49,7 @@ class ReplicatedClusters(Startable):
         settings: Mapping[str, object] | None = None,
         heap: str = "320m",
         java_options: Sequence[str] = (),
-        start_timeout: float = 600.0,
+        start_timeout: float = START_SECONDS,
         report: Callable[[str], None] = lambda _: None,
         version: str | None = None,
     ) -> None:

@@ -19,7 +19,7 @@ import psutil
 
 from pulsar_ext.errors import BrokerStartError
 
-from .broker import Startable
+from .broker import START_SECONDS, Startable
 from .jars import find_java
 from .java_program import GuardedProgram, ScratchDirectory
 
@@ -118,7 +118,7 @@ class SparkCluster(Startable):
         cores: int = 2,
         memory: str = "1g",
         daemon_memory: str = "256m",
-        start_timeout: float = 600.0,
+        start_timeout: float = START_SECONDS,
     ) -> None:
         self._count = workers
         self._offer = ["--cores", str(cores), "--memory", memory]
